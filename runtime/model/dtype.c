@@ -51,7 +51,7 @@ const char *soq__dtype_supported_names(void)
 {
     /* Each name is preceded by ", "; the first two characters are skipped. */
 #define NAME(name, id, text, elements, bytes) ", " text
-    return SOQ_DTYPES(NAME) + 2;
+    return &SOQ_DTYPES(NAME)[2];
 #undef NAME
 }
 
