@@ -22,7 +22,8 @@
     X(34, "TQ1_0", 256, 54)                                                                                                    \
     X(35, "TQ2_0", 256, 66)                                                                                                    \
     X(39, "MXFP4", 32, 17)                                                                                                     \
-    X(40, "NVFP4", 64, 36)
+    X(40, "NVFP4", 64, 36)                                                                                                     \
+    X(41, "Q1_0", 128, 18)
 
 static const struct soq__dtype types[] = {
 #define SUPPORTED_ROW(name, id, text, elements, bytes) [id] = {id, text, elements, bytes, true},

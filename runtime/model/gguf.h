@@ -61,7 +61,7 @@ struct soq__gguf_kv {
     enum soq__gguf_type type;  /* SOQ__GGUF_ARRAY: see the next three */
     enum soq__gguf_type item;  /* type of the items, never an array; = type for a single value */
     uint64_t count;            /* items; 1 for a single value */
-    const uint64_t *starts;    /* [count] file offsets of an array's strings, else NULL */
+    const uint64_t *starts;    /* [count] where an array's strings begin, relative to data; else NULL */
     const unsigned char *data; /* the first item */
 };
 
