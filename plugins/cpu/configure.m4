@@ -1,0 +1,9 @@
+SOQ_PLUGIN([cpu], [auto], [the portable CPU backend], [])
+SOQ_PLUGIN([cpu-avx2], [auto], [the CPU backend for x86-64-v3 (AVX2, FMA, F16C)], [
+    AS_CASE([$host_cpu], [x86_64], [], [soq_missing="an x86-64 host"])
+    soq_saved=$CFLAGS
+    CFLAGS="$CFLAGS -march=x86-64-v3"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <immintrin.h>]],
+        [[__m256 x = _mm256_setzero_ps(); x = _mm256_fmadd_ps(x, x, x); (void)x;]])], [],
+        [AS_IF([test -z "$soq_missing"], [soq_missing="a compiler with -march=x86-64-v3"])])
+    CFLAGS=$soq_saved])

@@ -1,0 +1,1 @@
+SOQ_PLUGIN([sampler-standard], [auto], [the sampler standard], [])
