@@ -19,14 +19,10 @@ struct soq__host {
     void *cancel_arg;
 };
 
-/* Allocates nothing, needs no done. pool may be NULL where nothing computes (listing plugins): parallel then runs one thread.
- */
+/* Allocates nothing, needs no done. pool may be NULL where nothing computes (listing plugins): regions then have one thread. */
 void soq__host_init(struct soq__host *host, struct soq__pool *pool);
 
 /* Any thread, and signal handlers. The flag stays until it is cleared. */
 void soq__host_cancel(struct soq__host *host, bool cancelled);
-
-/* CPUs that this process may use: the affinity mask, capped by the cgroup's (v1 or v2) quota rounded up; at least 1. */
-uint32_t soq__cpu_count(void);
 
 #endif

@@ -7,16 +7,16 @@
 struct soq__settings;
 
 struct soq__plugin_config {
-    struct soq_config
-        view; /* what the plugin gets: &config->view; valid while the struct and the settings stay where they are */
-    const struct soq__plugin_role *plugin;
-    const struct soq__settings *settings; /* NULL: the option table's defaults */
-    char section[64];                     /* "backend.cpu" */
+    struct soq_config view; /* what the plugin gets */
+    const struct soq__settings *settings;
+    struct soq__settings *defaults; /* owned, where the caller had no settings */
+    char section[64];               /* "backend.cpu" */
 };
 
-/* Adds the plugin's option table to the settings, which checks what was written there so far. settings may be NULL. Allocates
- * nothing that needs a done. */
+/* Adds the plugin's option table to the settings, which checks what was written there. settings NULL: the defaults. The struct
+ * must not move and the settings must not change while the view is in use; after a failure it needs no done. */
 int soq__plugin_config_init(struct soq__plugin_config *config, const struct soq__plugin_role *plugin,
                             struct soq__settings *settings, struct soq_error *err);
+void soq__plugin_config_done(struct soq__plugin_config *config);
 
 #endif

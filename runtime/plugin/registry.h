@@ -22,13 +22,12 @@
 struct soq__registry;
 struct soq__settings;
 
-#define SOQ_PLUGIN_PATH_ENV "SOQUETE_PLUGIN_PATH"
-
 struct soq__registry_params {
-    const char *const *dirs; /* --plugin-dir, in order; it is an error if one cannot be read */
+    const char *const *dirs; /* --plugin-dir, in order; one that cannot be read is an error */
     size_t n_dirs;
-    const char *config_dir; /* [runtime] plugin_dir, already resolved; NULL or "": none; must be readable too */
-    bool only_dirs;         /* leave out the environment and what is compiled in */
+    const char *const *config_dirs; /* [runtime] plugin_dir; likewise */
+    size_t n_config_dirs;
+    bool only_dirs; /* leave out the environment and what is compiled in */
 };
 
 /* params NULL: the defaults. Reads the manifests; opens no library. Strings are copied. */
@@ -36,7 +35,7 @@ int soq__registry_create(const struct soq__registry_params *params, struct soq__
 void soq__registry_free(struct soq__registry *registry);
 
 /* spec: "name" or "name/variant"; a trailing ! is allowed and means nothing here. Loads the best usable candidate. The failure
- * names what was looked for, every candidate's reason, or the nearest name. The result is valid until the registry is freed. */
+ * names what was looked for with every candidate's reason, or the nearest name. The result lives as long as the registry. */
 int soq__registry_find(struct soq__registry *registry, enum soq_role role, const char *spec,
                        const struct soq__plugin_role **plugin_out, struct soq_error *err);
 
@@ -45,17 +44,18 @@ int soq__registry_find(struct soq__registry *registry, enum soq_role role, const
 
 struct soq__backend_choice {
     const struct soq__plugin_role *plugin;
-    uint32_t n_devices; /* at least 1, at most SOQ_DEVICES_MAX */
+    uint32_t n_devices; /* 1 .. SOQ_DEVICES_MAX */
     struct soq_device devices[SOQ_DEVICES_MAX];
 };
 
-/* use: "cuda, opencl, cpu!". Every backend of the list that has a device, in the list's order: the first is the primary one,
- * the others are its fallbacks. One that fails is left out with a warning in the log, unless it is required (!): then, or when
- * none is left, this fails with the reasons. Adds the schema of each plugin that it asks for devices to the settings (NULL:
- * defaults apply). choices: room for SOQ_BACKENDS_MAX. */
-int soq__registry_choose_backends(struct soq__registry *registry, const char *use, struct soq__settings *settings,
-                                  const struct soq_host *host, struct soq__backend_choice *choices, size_t *count_out,
-                                  struct soq_error *err);
+/* use: "cuda", "opencl/intel", "cpu!" ([backend] use). Every backend of the list that has a device, in the list's order: the
+ * first is the primary one, the others are its fallbacks. One that fails is left out with a warning in the log, unless it is
+ * required (!): then, or when none is left, this fails with the reasons. Adds the schema of each plugin that it asks for
+ * devices to the settings (NULL: defaults apply); what is wrong in its section always fails. choices: room for
+ * SOQ_BACKENDS_MAX. */
+int soq__registry_choose_backends(struct soq__registry *registry, const char *const *use, size_t n_use,
+                                  struct soq__settings *settings, const struct soq_host *host,
+                                  struct soq__backend_choice *choices, size_t *count_out, struct soq_error *err);
 
 /* ---- The report -------------------------------------------------------------------------------------------------------- */
 
@@ -63,28 +63,29 @@ enum soq__candidate_state {
     SOQ_CANDIDATE_UNTRIED, /* nothing asked for it yet */
     SOQ_CANDIDATE_CHOSEN,
     SOQ_CANDIDATE_USABLE,  /* loads, but nothing asks for it */
-    SOQ_CANDIDATE_LOWER,   /* another variant of the name was taken */
+    SOQ_CANDIDATE_LOWER,   /* another candidate of its name was taken */
     SOQ_CANDIDATE_ABSENT,  /* loads, but has no device */
     SOQ_CANDIDATE_REFUSED, /* the reason says why; final */
 };
 
 struct soq__candidate {
-    const char *id; /* "cpu/avx2"; the manifest's path where it is unreadable */
-    const char *manifest_path;
-    const char *library_path; /* NULL while not looked for */
-    bool readable;            /* manifest is set */
+    char *id;            /* "cpu/avx2"; the manifest's path where that is unreadable */
+    char *manifest_path; /* absolute */
+    char *library_path;  /* absolute; NULL where the manifest is unreadable */
+    size_t dir;          /* rank of its directory */
+    bool readable;       /* manifest is set */
     struct soq__manifest manifest;
-    const struct soq__plugin *plugin; /* NULL while not loaded */
+    struct soq__plugin *plugin; /* NULL while not loaded */
     enum soq__candidate_state state;
-    const char *reason; /* one line, never NULL */
+    char reason[SOQ_ERROR_TEXT_MAX]; /* one line */
 };
 
 size_t soq__registry_count(const struct soq__registry *registry);
-/* In order of preference; valid until the registry is freed, its state until the next call on the registry. */
+/* In order of preference; lives as long as the registry, its state changes with each find. */
 const struct soq__candidate *soq__registry_candidate(const struct soq__registry *registry, size_t index);
 /* "chosen", "not needed", ... */
 const char *soq__candidate_state_text(enum soq__candidate_state state);
 /* Loads what can be loaded, chosen or not, so that the report is complete. */
-void soq__registry_try_all(struct soq__registry *registry);
+int soq__registry_try_all(struct soq__registry *registry, struct soq_error *err);
 
 #endif
