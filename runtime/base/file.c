@@ -13,7 +13,7 @@
 
 static int fail_errno(struct soq_error *err, const char *doing, const char *path)
 {
-    int code = errno == ENOENT ? SOQ_ENOTFOUND : errno == ENOMEM ? SOQ_ENOMEM : SOQ_EIO;
+    enum soq_error_code code = errno == ENOENT ? SOQ_ENOTFOUND : errno == ENOMEM ? SOQ_ENOMEM : SOQ_EIO;
 
     return soq__fail(err, code, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
