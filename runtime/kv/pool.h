@@ -1,0 +1,54 @@
+/* Blocks of one class of one KV group: allocated in slabs under a hard byte limit, reference-counted.
+ *
+ * A slab is 2 MiB or one block, whichever is more. The lowest slab with room is filled first so that high slabs drain; an empty
+ * slab goes back to the backend at once. Not thread-safe; called between steps only. */
+#ifndef SOQ_KV_POOL_H
+#define SOQ_KV_POOL_H
+
+#include <stdbool.h>
+
+#include "soquete/plugin.h"
+
+/* Where the slabs of all pools of a cache come from, and how much they may take together. */
+struct soq__kv_arena {
+    const struct soq_backend_ops *memory; /* owner of the domain's memory */
+    void *memory_self;
+    const struct soq_backend_ops *attention; /* who must know where slabs lie */
+    void *attention_self;
+    uint64_t limit, used, peak; /* bytes */
+};
+
+struct soq__kv_slab {
+    soq_buffer buffer; /* 0: not there */
+    uint32_t n_used;   /* blocks */
+};
+
+struct soq__kv_pool {
+    struct soq__kv_arena *arena; /* not owned */
+    soq_kv_group group;
+    uint64_t block_bytes, slab_bytes;
+    uint32_t blocks_per_slab, max_slabs;
+    uint32_t n_slabs; /* that are there */
+    uint32_t n_used;  /* blocks with references */
+    uint32_t hint;    /* no slab below has room */
+    struct soq__kv_slab *slabs; /* [max_slabs] */
+    uint32_t *refs;             /* [max_slabs * blocks_per_slab] */
+};
+
+/* max_blocks: the most that can ever be in use at once; the arena's limit may allow fewer. */
+int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks,
+                      struct soq_error *err);
+void soq__kv_pool_done(struct soq__kv_pool *pool);
+
+/* A block with one reference; contents undefined. */
+int soq__kv_block_alloc(struct soq__kv_pool *pool, soq_block_ref *block_out, struct soq_error *err);
+void soq__kv_block_ref(struct soq__kv_pool *pool, soq_block_ref block);
+void soq__kv_block_unref(struct soq__kv_pool *pool, soq_block_ref block); /* SOQ_BLOCK_NONE is a no-op */
+bool soq__kv_block_is_shared(const struct soq__kv_pool *pool, soq_block_ref block);
+
+/* Slab bytes that the pool takes once it holds n_blocks, and never less than now. */
+uint64_t soq__kv_pool_bytes_for(const struct soq__kv_pool *pool, uint64_t n_blocks);
+/* Bytes of the slab for blocks of that size. */
+uint64_t soq__kv_slab_bytes(uint64_t block_bytes);
+
+#endif
