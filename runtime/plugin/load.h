@@ -23,6 +23,7 @@ struct soq__plugin_role {
     const char *provides; /* list, see soq__plugin_provides */
     enum soq_role role;
     union {
+        const void *any;
         const struct soq_backend_ops *backend;
         const struct soq_kv_policy_ops *kv_policy;
         const struct soq_kv_codec_ops *kv_codec;
@@ -37,8 +38,9 @@ struct soq__plugin {
     struct soq__plugin_role *roles; /* [n_roles] */
     uint32_t n_roles;
     char *id;                            /* owned; the other strings belong to the plugin or the manifest */
-    void *tables[SOQ_ROLE_COMM + 1];     /* owned: one block per role */
     const struct soq_plugin *descriptor; /* the plugin's */
+    void *owned[2 * SOQ_ROLE_COMM];      /* tables and options of the roles */
+    uint32_t n_owned;
 };
 
 /* path: absolute. The manifest must outlive the plugin. Each way to fail has its own message. */

@@ -37,7 +37,7 @@ struct soq__manifest {
     int priority;
 };
 
-/* Parses text[0..size), which messages call `path`. The result is undefined after a failure and needs no done. */
+/* Parses text[0..size), which messages call `path`. After a failure manifest_out is as it was. */
 int soq__manifest_parse(const char *path, const char *text, size_t size, struct soq__manifest *manifest_out,
                         struct soq_error *err);
 int soq__manifest_read(const char *path, struct soq__manifest *manifest_out, struct soq_error *err);
@@ -49,6 +49,8 @@ bool soq__list_has(const char *list, const char *word);
 
 /* "backend"; NULL for a number that is no role. */
 const char *soq__role_name(uint32_t role);
+/* The minor that this host speaks; 0 for a role that is reserved or unknown. */
+uint32_t soq__role_minor(uint32_t role);
 /* Where the configuration keeps the role's sections: "backend" in [backend.cpu]. */
 const char *soq__role_section(enum soq_role role);
 
