@@ -1,0 +1,98 @@
+/* The table of the core's own keys. A key arrives here together with what it configures; etc/soquete.ini lists the same keys
+ * with the same defaults, which a test compares. */
+#include "config/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* A block is cut into tiles whose token count kernels shift and mask by. */
+static const char *block_tokens_problem(const char *text)
+{
+    long n = strtol(text, NULL, 10);
+
+    return n > 0 && (n & (n - 1)) == 0 ? NULL : "not a power of two; expected 8, 16, 32, 64, 128 or 256";
+}
+
+/* NAME, NAME/VARIANT, either with a final `!`, between commas. */
+static const char *backends_problem(const char *text)
+{
+    static const char name_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+
+    if (!*text)
+        return "no backend is named; expected at least one";
+    for (;;) {
+        size_t n = strspn(text += strspn(text, " \t"), name_bytes), variant;
+
+        if (n && text[n] == '/' && (variant = strspn(text + n + 1, name_bytes)))
+            n += 1 + variant;
+        if (!n)
+            break;
+        text += n + (text[n] == '!');
+        text += strspn(text, " \t");
+        if (!*text)
+            return NULL;
+        if (*text++ != ',')
+            break;
+    }
+    return "not a list of backends; expected NAME, NAME! (required) or NAME/VARIANT, with commas between";
+}
+
+#define OPTION(type_, key_, default_, ...)                                                                                     \
+    .option = {.struct_size = sizeof(struct soq_option), .type = type_, .key = key_, .default_value = default_, __VA_ARGS__}
+
+const struct soq__core_key soq__core_keys[] = {
+    {"runtime",
+     {OPTION(SOQ_OPT_PATH, "plugin_dir", "", .help = "Directories to search for plugins before the built-in one."),
+      .list = true}},
+    {"runtime",
+     {OPTION(SOQ_OPT_ENUM, "log_level", "warn", .choices = "error|warn|info|debug",
+             .help = "The least important messages that are still shown.")}},
+
+    {"model", {OPTION(SOQ_OPT_PATH, "path", "", .help = "The model, a GGUF file.")}},
+    {"model",
+     {OPTION(SOQ_OPT_INT, "context", "0", .min = 0, .max = 1 << 24,
+             .help = "Tokens that one sequence may hold, prompt and answer together; 0: as many as the model was made for.")}},
+    {"model",
+     {OPTION(SOQ_OPT_PATH, "template", "", .help = "A file with a Jinja chat template that replaces the model's own.")}},
+
+    {"engine",
+     {OPTION(SOQ_OPT_INT, "step_tokens", "512", .min = 1, .max = 1 << 16,
+             .help = "Tokens of all sequences together that one step may compute.")}},
+    {"engine",
+     {OPTION(SOQ_OPT_INT, "max_sequences", "16", .min = 1, .max = 4096,
+             .help = "Sequences that may run at the same time; more wait.")}},
+    {"engine",
+     {OPTION(SOQ_OPT_INT, "chunk", "512", .min = 1, .max = 1 << 16,
+             .help = "Prompt tokens of one sequence that one step may compute.")}},
+    {"engine",
+     {OPTION(SOQ_OPT_INT, "max_tokens", "512", .min = 0, .max = 1 << 24,
+             .help = "Tokens that an answer may have when the request does not say.")}},
+
+    {"backend",
+     {OPTION(SOQ_OPT_STRING, "use", "cpu",
+             .help = "Backends in order of preference: the first with a device computes, the rest help out; NAME! is "
+                     "required, NAME/VARIANT forces a variant."),
+      .list = true, .problem = backends_problem}},
+
+    {"kv", {OPTION(SOQ_OPT_STRING, "policy", "full", .help = "The plugin that decides which cache entries stay.")}},
+    {"kv", {OPTION(SOQ_OPT_STRING, "codec_k", "f16", .help = "The plugin that stores the keys of full blocks.")}},
+    {"kv", {OPTION(SOQ_OPT_STRING, "codec_v", "f16", .help = "The plugin that stores the values of full blocks.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_INT, "block_tokens", "32", .min = 8, .max = 256, .help = "Tokens in a cache block, a power of two."),
+      .problem = block_tokens_problem}},
+    {"kv",
+     {OPTION(SOQ_OPT_SIZE, "memory", "0", .max = -1,
+             .help = "Bytes that the cache may take in all; 0: derived from the memory that is free.")}},
+
+    {"decoding",
+     {OPTION(SOQ_OPT_STRING, "sampler", "standard", .help = "The plugin that chooses the next token from the logits.")}},
+};
+const size_t soq__core_key_count = COUNT(soq__core_keys);
+
+const char *const soq__plugin_families[] = {"backend", "kv", "decoding"};
+const size_t soq__plugin_family_count = COUNT(soq__plugin_families);
+
+const char *const soq__reserved_sections[] = {"kv.layers"};
+const size_t soq__reserved_section_count = COUNT(soq__reserved_sections);
