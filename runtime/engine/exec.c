@@ -39,8 +39,8 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings, const struct soq__host *host,
                    uint32_t max_rows, uint32_t max_slots, struct soq_error *err)
 {
-    const char *use = soq__settings_string(settings, "backend", "use");
-    size_t count;
+    size_t n_use, count;
+    const char *const *use = soq__settings_list(settings, "backend", "use", &n_use);
     int rc;
 
     memset(x, 0, sizeof *x);
@@ -48,7 +48,7 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
     x->settings = settings;
     x->max_rows = max_rows;
     x->max_slots = max_slots;
-    rc = soq__registry_choose_backends(registry, use, settings, &host->services, x->choices, &count, err);
+    rc = soq__registry_choose_backends(registry, use, n_use, settings, &host->services, x->choices, &count, err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < count; i++)

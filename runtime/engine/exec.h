@@ -34,7 +34,7 @@ struct soq__exec {
     uint32_t current; /* instance between begin and end; n_instances: none */
 };
 
-/* use: the value of [backend] use. Initialises the primary backend. */
+/* Chooses from [backend] use and initialises the primary backend. Needs done() even if it fails. */
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings, const struct soq__host *host,
                    uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
