@@ -181,8 +181,8 @@ static int copy_options(const struct soq_role_entry *entry, struct soq_option **
 static int fill_role(struct soq__plugin *p, struct soq__plugin_role *role, const struct soq_role_entry *entry,
                      struct soq_error *err)
 {
-    struct soq_option *options;
-    void *table;
+    struct soq_option *options = NULL;
+    void *table = NULL;
     int rc = check_minor(entry, err);
 
     if (!rc)
@@ -229,7 +229,7 @@ static int fill_roles(struct soq__plugin *p, const struct soq__manifest *m, stru
 
 int soq__plugin_load(const char *path, const struct soq__manifest *m, struct soq__plugin **plugin_out, struct soq_error *err)
 {
-    const struct soq_plugin *descriptor;
+    const struct soq_plugin *descriptor = NULL;
     struct soq__plugin *p;
     int rc = open_symbol(path, &descriptor, err);
 

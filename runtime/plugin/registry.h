@@ -57,6 +57,9 @@ int soq__registry_choose_backends(struct soq__registry *registry, const char *co
                                   struct soq__settings *settings, const struct soq_host *host,
                                   struct soq__backend_choice *choices, size_t *count_out, struct soq_error *err);
 
+/* Accepts the sections of all plugins that are installed, so that soq__settings_check_unclaimed finds the misspelt ones. */
+int soq__registry_claim_sections(const struct soq__registry *registry, struct soq__settings *settings, struct soq_error *err);
+
 /* ---- The report -------------------------------------------------------------------------------------------------------- */
 
 enum soq__candidate_state {
