@@ -13,7 +13,7 @@ static uint32_t key_of(float x)
 {
     uint32_t bits = f32_bits(x + 0.0f);
 
-    return bits & 0x80000000 ? ~bits : bits | 0x80000000;
+    return bits ^ (0x80000000 | (0 - (bits >> 31))); /* no branch: signs are random */
 }
 
 static uint32_t candidate(const struct pool *pool, uint32_t i)
