@@ -1,0 +1,9 @@
+#!/bin/bash
+# budget: 600
+# Every test under AddressSanitizer with leak detection and UndefinedBehaviorSanitizer; warnings are errors.
+set -uo pipefail
+. tests/ci/lib.sh
+
+prepare &&
+    configure_in build/asan --enable-werror --enable-sanitizers=address,undefined CFLAGS='-O1 -g' &&
+    ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 check_in build/asan

@@ -1,0 +1,34 @@
+#!/bin/bash
+# budget: 420
+# Each fuzz target for 20 seconds from its seed corpus, as many at a time as there are cores.
+set -uo pipefail
+. tests/ci/lib.sh
+
+build=build/fuzz
+prepare && configure_in "$build" CC=clang --enable-fuzzing --enable-sanitizers=address,undefined CFLAGS='-O1 -g' || exit 1
+targets=$(make -s -C "$build" print-fuzz-targets)
+# shellcheck disable=SC2086 # a list
+make -C "$build" -j "$jobs" $targets >"$build/make.log" 2>&1 || { tail -n 40 "$build/make.log"; exit 1; }
+
+# The corpus that libFuzzer grows lies in the build folder; the tree's is its seed.
+fuzz() { # TARGET
+    local name=${1##*/fuzz_}
+    mkdir -p "$build/corpus/$name"
+    timeout 120 "$build/$1" -max_total_time=20 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$build/crash-$name-" "$build/corpus/$name" "tests/fuzz/corpus/$name" >"$build/$name.log" 2>&1
+    echo $? >"$build/$name.status"
+}
+
+for target in $targets; do
+    while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n; done
+    fuzz "$target" &
+done
+wait
+report() { # NAME
+    [ "$(cat "$build/$1.status")" = 0 ] || { tail -n 40 "$build/$1.log"; return 1; }
+}
+for target in $targets; do
+    name=${target##*/fuzz_}
+    try "fuzz $name, $(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name.log") runs" report "$name"
+done
+tally "$ok_count" "$bad_count" 0

@@ -1,0 +1,70 @@
+#!/bin/bash
+# budget: 120
+# What `make install` puts into a stage works from there: the program, the plugins, the library, pkg-config.
+set -uo pipefail
+. tests/ci/lib.sh
+
+stage=$PWD/build/stage
+prefix=$stage/usr/local
+plugins=$prefix/lib/soquete/plugins-0
+rm -rf "$stage"
+
+installed() { # FILE...
+    local f
+    for f in "$@"; do
+        [ -f "$prefix/$f" ] || { echo "not installed: $f"; return 1; }
+    done
+}
+
+exports() {
+    local others
+    others=$(nm -D --defined-only "$prefix/lib/libsoquete.so" | awk '$2 != "A" && $3 !~ /^soq_[a-z]/ { print $3 }')
+    [ -z "$others" ] || { echo "exported, but not public: $others"; return 1; }
+}
+
+embed() { # a program that only knows what pkg-config says
+    printf '#include <soquete/soquete.h>\n#include <soquete/plugin.h>\nint main(void) { return SOQ_ABI_MAJOR; }\n' >"$stage/embed.c"
+    # shellcheck disable=SC2046 # a list
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage \
+        sh -c 'cc "$1" $(pkg-config --cflags --libs soquete) -o "$2"' - "$stage/embed.c" "$stage/embed" &&
+        LD_LIBRARY_PATH=$prefix/lib "$stage/embed"
+}
+
+pc_variables() {
+    local pc="env PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config soquete"
+    [ "$($pc --variable=abi)" = 0 ] && [ "$($pc --variable=plugindir)" = "$($pc --variable=manifestdir)" ] &&
+        [ "$($pc --variable=plugindir)" = /usr/local/lib/soquete/plugins-0 ]
+}
+
+finds_plugins() { # the installed plugins, and no others
+    SOQUETE_PLUGIN_PATH=$plugins "$prefix/bin/soquete" plugins --why >"$stage/plugins.txt" && grep -q "$plugins" "$stage/plugins.txt"
+}
+
+answers() {
+    local answer
+    answer=$(SOQUETE_PLUGIN_PATH=$plugins "$prefix/bin/soquete" run -m models/smollm2.gguf -n 8 --temp 0 'Say hello.') && [ -n "$answer" ]
+}
+
+nothing_left() {
+    [ -z "$(find "$prefix" -type f -o -type l)" ]
+}
+
+ensure_build
+try 'make install' make -C build install DESTDIR="$stage"
+try 'program, library, headers, plugins, manual, configuration' \
+    installed bin/soquete lib/libsoquete.so include/soquete/soquete.h include/soquete/plugin.h lib/pkgconfig/soquete.pc \
+    lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini
+try 'the library shows soq_* only' exports
+try 'pkg-config: abi, plugindir, manifestdir' pc_variables
+try 'a program built with pkg-config' embed
+try 'soquete --version' "$prefix/bin/soquete" --version
+try 'soquete plugins --why' finds_plugins
+skip=0
+if [ -e models/smollm2.gguf ]; then
+    try 'soquete run' answers
+else
+    skip=1
+fi
+try 'make uninstall' make -C build uninstall DESTDIR="$stage"
+try 'nothing is left' nothing_left
+tally "$ok_count" "$bad_count" "$skip"

@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# What the suites of CI and `./quickstart check` share. Every suite ends with one line, "N passed, N failed, N skipped", and a
+# status that is not 0 if anything failed.
+
+jobs=$(nproc)
+
+tally() { # PASSED FAILED SKIPPED
+    printf '%d passed, %d failed, %d skipped\n' "$1" "$2" "$3"
+    [ "$2" = 0 ]
+}
+
+# The part of the source tree that git tracks, by pattern.
+tracked() { # PATTERN...
+    git -c safe.directory='*' ls-files -- "$@"
+}
+
+prepare() { # autoreconf, where it has not been done
+    if [ ! -e configure ] || [ ! -e Makefile.in ]; then
+        autoreconf -fi
+    fi
+}
+
+configure_in() { # FOLDER ARGUMENT...
+    local folder=$1 top=$PWD
+    shift
+    mkdir -p "$folder"
+    (cd "$folder" && "$top/configure" --silent "$@")
+}
+
+# The build that quickstart made, or one like it.
+ensure_build() {
+    [ -e build/Makefile ] || { prepare && configure_in build; }
+}
+
+# Builds and runs the tests in a configured folder, all or those of TESTS; shows what failed; counts single tests, as TAP has
+# them, not programs.
+check_in() { # FOLDER [MAKE-ARGUMENT...]
+    local folder=$1 status=0 summary=$1/test-suite.log passed failed skipped
+    shift
+    rm -f "$summary"
+    make -C "$folder" -j "$jobs" -k check "$@" >"$folder/check.log" 2>&1 || status=$?
+    if [ ! -e "$summary" ]; then
+        tail -n 40 "$folder/check.log"
+        tally 0 1 0
+        return
+    fi
+    count() { sed -n "s/^# $1: *//p" "$summary"; }
+    passed=$(($(count PASS) + $(count XFAIL)))
+    failed=$(($(count FAIL) + $(count ERROR) + $(count XPASS)))
+    skipped=$(count SKIP)
+    if [ $status != 0 ]; then
+        grep -E '^(FAIL|ERROR|XPASS):|error:' "$folder/check.log" | sort -u | head -n 100
+        [ "$failed" != 0 ] || failed=1
+        printf 'the logs: %s and %s/check.log\n' "$summary" "$folder"
+    fi
+    tally "$passed" "$failed" "$skipped"
+}
+
+# Runs COMMAND and prints its TAP line; counts in ok_count and bad_count.
+ok_count=0
+bad_count=0
+try() { # NAME COMMAND...
+    local name=$1 output
+    shift
+    if output=$("$@" 2>&1); then
+        ok_count=$((ok_count + 1))
+        printf 'ok - %s\n' "$name"
+    else
+        bad_count=$((bad_count + 1))
+        printf 'not ok - %s\n%s\n' "$name" "$(printf '%s\n' "$output" | tail -n 40 | sed 's/^/# /')"
+    fi
+}
