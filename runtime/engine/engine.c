@@ -1,0 +1,437 @@
+/* Putting an engine together from a model and the plugins that the configuration names; sequences; waiting for a job. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "config/settings.h"
+
+/* ---- Plugins ------------------------------------------------------------------------------------------------------------------ */
+
+struct role_table {
+    size_t instance_size;
+    int (*init)(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err);
+    void (*shutdown)(void *self);
+};
+
+static struct role_table table_of(const struct soq__plugin_role *p)
+{
+    switch (p->role) {
+    case SOQ_ROLE_KV_POLICY:
+        return (struct role_table){p->ops.kv_policy->instance_size, p->ops.kv_policy->init, p->ops.kv_policy->shutdown};
+    case SOQ_ROLE_KV_CODEC:
+        return (struct role_table){p->ops.kv_codec->instance_size, p->ops.kv_codec->init, p->ops.kv_codec->shutdown};
+    default:
+        return (struct role_table){p->ops.sampler->instance_size, p->ops.sampler->init, p->ops.sampler->shutdown};
+    }
+}
+
+int soq__role_init(struct soq__role_instance *in, struct soq__registry *registry, struct soq__settings *settings, enum soq_role role,
+                   const char *spec, const struct soq_host *host, struct soq_error *err)
+{
+    struct role_table table;
+    void *self;
+    int rc = soq__registry_find(registry, role, spec, &in->plugin, err);
+
+    if (!rc)
+        rc = soq__plugin_config_init(&in->config, in->plugin, settings, err);
+    if (rc)
+        return rc;
+    table = table_of(in->plugin);
+    self = soq__alloc_aligned(64, table.instance_size);
+    if (!self)
+        return soq__fail(err, SOQ_ENOMEM, "plugin %s: out of memory", in->plugin->id);
+    memset(self, 0, table.instance_size);
+    rc = table.init(self, host, &in->config.view, err);
+    if (rc) {
+        soq__free(self);
+        return soq__fail_prefix(err, "plugin %s", in->plugin->id);
+    }
+    in->self = self;
+    return 0;
+}
+
+void soq__role_done(struct soq__role_instance *in)
+{
+    if (!in->self)
+        return;
+    table_of(in->plugin).shutdown(in->self);
+    soq__free(in->self);
+    in->self = NULL;
+}
+
+static int init_roles(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+{
+    const struct {
+        struct soq__role_instance *instance;
+        enum soq_role role;
+        const char *section, *key;
+    } wanted[] = {
+        {&e->policy, SOQ_ROLE_KV_POLICY, "kv", "policy"},
+        {&e->codec_k, SOQ_ROLE_KV_CODEC, "kv", "codec_k"},
+        {&e->codec_v, SOQ_ROLE_KV_CODEC, "kv", "codec_v"},
+        {&e->sampler, SOQ_ROLE_SAMPLER, "decoding", "sampler"},
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const char *spec = soq__settings_string(p->settings, wanted[i].section, wanted[i].key);
+        int rc = soq__role_init(wanted[i].instance, p->registry, p->settings, wanted[i].role, spec, &e->host.services, err);
+
+        if (rc)
+            return soq__fail_prefix(err, "[%s] %s = %s", wanted[i].section, wanted[i].key, spec);
+    }
+    return 0;
+}
+
+/* Asks the policy for its plan and refuses what this release does not do. */
+int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hp, uint32_t context, uint32_t block_tokens,
+                     struct soq_kv_plan *plan_out, struct soq_error *err)
+{
+    struct soq_kv_shape shape = {
+        .struct_size = sizeof shape,
+        .n_layers = hp->n_layers,
+        .n_heads = hp->n_heads,
+        .n_kv_heads = hp->n_kv_heads,
+        .head_dim = hp->head_dim_k,
+        .context = context,
+        .block_tokens = block_tokens,
+        .model_window = hp->window,
+    };
+    struct soq_kv_plan plan = {.struct_size = sizeof plan};
+    int rc = policy->plugin->ops.kv_policy->describe(policy->self, &shape, &plan, err);
+
+    if (rc)
+        return soq__fail_prefix(err, "[kv] policy = %s", policy->plugin->name);
+    if (plan.needs)
+        return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] policy = %s: policies that select entries by attention are not supported yet",
+                         policy->plugin->name);
+    *plan_out = plan;
+    return 0;
+}
+
+/* ---- KV cache ----------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
+{
+    uint64_t limit = soq__settings_size(settings, "kv", "memory"), free_bytes;
+
+    if (limit)
+        return limit;
+    free_bytes = soq__exec_primary(&e->exec)->choice->devices[0].memory_free;
+    if (!free_bytes)
+        free_bytes = soq__memory_available();
+    return free_bytes / 4 * 3;
+}
+
+static int init_layout(struct soq__engine *e, const struct soq__engine_params *p, struct soq_kv_plan *plan, struct soq_error *err)
+{
+    struct soq__kv_layout_params lp = {
+        .hparams = &e->model->hparams,
+        .block_tokens = (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens"),
+        .codec_k = e->codec_k.plugin->ops.kv_codec,
+        .codec_v = e->codec_v.plugin->ops.kv_codec,
+        .codec_k_self = e->codec_k.self,
+        .codec_v_self = e->codec_v.self,
+    };
+    int rc = soq__policy_plan(&e->policy, lp.hparams, e->context, lp.block_tokens, plan, err);
+
+    lp.plan = *plan;
+    return rc ? rc : soq__kv_layout_init(&e->layout, &lp, err);
+}
+
+static int init_cache(struct soq__engine *e, const struct soq__engine_params *p, const struct soq_kv_plan *plan, struct soq_error *err)
+{
+    const struct soq__instance *memory = soq__exec_primary(&e->exec), *attention = soq__exec_attention_owner(&e->exec);
+    struct soq__kv_cache_params cp = {
+        .arena = {.memory = memory->ops,
+                  .memory_self = memory->self,
+                  .attention = attention->ops,
+                  .attention_self = attention->self,
+                  .limit = kv_limit(e, p->settings)},
+        .layout = &e->layout,
+        .policy = {.ops = e->policy.plugin->ops.kv_policy, .self = e->policy.self, .plan = *plan},
+        .context = e->context,
+        .chunk = e->chunk,
+        .max_slots = e->max_sequences,
+    };
+
+    return soq__kv_cache_init(&e->kv, &cp, err);
+}
+
+/* ---- Life --------------------------------------------------------------------------------------------------------------------- */
+
+/* Asked by the backend between ops: everybody in the step has given up. */
+static int all_cancelled(void *arg)
+{
+    const struct soq__engine *e = arg;
+
+    for (uint32_t i = 0; i < e->n_in_flight; i++)
+        if (!atomic_load(e->in_flight[i]))
+            return 0;
+    return e->n_in_flight > 0;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static void read_settings(struct soq__engine *e, const struct soq__engine_params *p)
+{
+    uint32_t trained = e->model->hparams.context_train;
+
+    e->context = (uint32_t)soq__settings_int(p->settings, "model", "context");
+    if (!e->context)
+        e->context = trained;
+    if (e->context > trained)
+        soq__log(SOQ_LOG_WARN, "[model] context = %u is beyond the %u positions that the model was made for", e->context, trained);
+    e->max_sequences = (uint32_t)soq__settings_int(p->settings, "engine", "max_sequences");
+    e->step_tokens = (uint32_t)soq__settings_int(p->settings, "engine", "step_tokens");
+    e->chunk = (uint32_t)soq__settings_int(p->settings, "engine", "chunk");
+    e->max_rows = max_u32(e->step_tokens, e->max_sequences);
+    e->max_outputs = max_u32(e->max_sequences, p->max_outputs);
+}
+
+static int init_scratch(struct soq__engine *e, struct soq_error *err)
+{
+    size_t n_vocab = e->model->hparams.dim[SOQ__DIM_VOCAB];
+    bool on_host = strcmp(soq__exec_primary(&e->exec)->ops->domain, "host") == 0;
+
+    e->scratch = soq__alloc_array(n_vocab, sizeof *e->scratch);
+    e->in_flight = soq__alloc_array(e->max_sequences, sizeof(const atomic_bool *));
+    if (!on_host)
+        e->logits = soq__alloc_array(n_vocab, sizeof(float) * e->max_outputs);
+    if (!e->scratch || !e->in_flight || (!on_host && !e->logits))
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for logits");
+    return soq__step_init(&e->step, e->max_rows, e->max_sequences, e->max_outputs, soq__kv_max_segments(&e->kv), err);
+}
+
+static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+{
+    struct soq_kv_plan plan;
+    struct soq__net_params np = {
+        .model = e->model,
+        .exec = &e->exec,
+        .layout = &e->layout,
+        .max_rows = e->max_rows,
+        .max_outputs = e->max_outputs,
+        .progress = p->progress,
+        .progress_arg = p->progress_arg,
+    };
+    int rc = soq__pool_create(&e->pool, err);
+
+    if (rc)
+        return rc;
+    soq__host_init(&e->host, e->pool);
+    e->host.cancel_test = all_cancelled;
+    e->host.cancel_arg = e;
+    rc = init_roles(e, p, err);
+    if (!rc)
+        rc = soq__exec_init(&e->exec, p->registry, p->settings, &e->host, e->max_rows, e->max_sequences, err);
+    if (!rc)
+        rc = init_layout(e, p, &plan, err);
+    if (!rc)
+        rc = soq__net_init(&e->net, &np, err);
+    if (!rc)
+        rc = init_cache(e, p, &plan, err);
+    if (!rc)
+        rc = init_scratch(e, err);
+    return rc;
+}
+
+int soq__engine_create(const struct soq__engine_params *p, struct soq__engine **out, struct soq_error *err)
+{
+    struct soq__engine *e = soq__alloc_zero(1, sizeof *e);
+    int rc;
+
+    if (!e)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    e->model = p->model;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    read_settings(e, p);
+    rc = build(e, p, err);
+    if (rc) {
+        soq__engine_free(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+void soq__engine_free(struct soq__engine *e)
+{
+    if (!e)
+        return;
+    if (e->kv.slots)
+        soq__kv_cache_done(&e->kv);
+    soq__step_done(&e->step);
+    soq__net_done(&e->net);
+    soq__kv_layout_done(&e->layout);
+    soq__exec_done(&e->exec);
+    soq__role_done(&e->sampler);
+    soq__role_done(&e->codec_v);
+    soq__role_done(&e->codec_k);
+    soq__role_done(&e->policy);
+    soq__pool_free(e->pool);
+    soq__free(e->logits);
+    soq__free(e->scratch);
+    soq__free(e->in_flight);
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    soq__free(e);
+}
+
+/* ---- Sequences ---------------------------------------------------------------------------------------------------------------- */
+
+/* Takes the lock with no step in flight. */
+static void lock_idle(struct soq__engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->stepping)
+        pthread_cond_wait(&e->changed, &e->lock);
+}
+
+int soq__sequence_create(struct soq__engine *e, struct soq__sequence **out, struct soq_error *err)
+{
+    struct soq__sequence *seq = soq__alloc_zero(1, sizeof *seq);
+    size_t state_size = e->sampler.plugin->ops.sampler->state_size;
+    int rc;
+
+    if (!seq)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for a sequence");
+    seq->engine = e;
+    seq->tokens = soq__alloc_array((size_t)e->context + 1, sizeof *seq->tokens);
+    seq->logprobs = soq__alloc_array((size_t)e->context + 1, sizeof *seq->logprobs);
+    if (state_size)
+        seq->sampler_state = soq__alloc_zero(1, state_size);
+    if (!seq->tokens || !seq->logprobs || (state_size && !seq->sampler_state)) {
+        rc = soq__fail(err, SOQ_ENOMEM, "out of memory for a sequence of %u tokens", e->context);
+    } else {
+        lock_idle(e);
+        rc = soq__kv_seq_init(&seq->kv, &e->kv, err);
+        pthread_mutex_unlock(&e->lock);
+    }
+    if (rc) {
+        soq__sequence_free(seq);
+        return rc;
+    }
+    *out = seq;
+    return 0;
+}
+
+void soq__sequence_free(struct soq__sequence *seq)
+{
+    struct soq__engine *e;
+
+    if (!seq)
+        return;
+    e = seq->engine;
+    lock_idle(e);
+    soq__kv_seq_done(&seq->kv);
+    pthread_cond_broadcast(&e->changed); /* somebody may wait for its memory */
+    pthread_mutex_unlock(&e->lock);
+    soq__free(seq->tokens);
+    soq__free(seq->logprobs);
+    soq__free(seq->sampler_state);
+    soq__free(seq);
+}
+
+int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err)
+{
+    struct soq__engine *e = seq->engine;
+    struct soq__sequence *copy;
+    int rc = soq__sequence_create(e, &copy, err);
+
+    if (rc)
+        return rc;
+    lock_idle(e);
+    rc = soq__kv_fork(&copy->kv, &seq->kv, err);
+    if (!rc) {
+        copy->n_tokens = seq->n_tokens;
+        memcpy(copy->tokens, seq->tokens, seq->n_tokens * sizeof *seq->tokens);
+        memcpy(copy->logprobs, seq->logprobs, seq->n_tokens * sizeof *seq->logprobs);
+        if (seq->sampler_state)
+            memcpy(copy->sampler_state, seq->sampler_state, e->sampler.plugin->ops.sampler->state_size);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (rc) {
+        soq__sequence_free(copy);
+        return rc;
+    }
+    *out = copy;
+    return 0;
+}
+
+int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err)
+{
+    struct soq__engine *e = seq->engine;
+    int rc;
+
+    lock_idle(e);
+    rc = soq__kv_rollback(&seq->kv, n_tokens, err);
+    if (!rc)
+        seq->n_tokens = n_tokens;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+/* ---- Jobs --------------------------------------------------------------------------------------------------------------------- */
+
+static void enqueue(struct soq__engine *e, struct soq__job *job)
+{
+    struct soq__job **end = &e->jobs;
+
+    while (*end)
+        end = &(*end)->next;
+    *end = job;
+    job->next = NULL;
+    job->state = SOQ__JOB_QUEUED;
+    job->step_rows = 0;
+    job->seq->job = job;
+}
+
+static int check_job(struct soq__engine *e, struct soq__job *job)
+{
+    uint32_t n_vocab = e->net.logits.cols;
+
+    if (!job->n_prompt)
+        return soq__fail(&job->err, SOQ_EINVAL, "the prompt is empty: there must be at least one token");
+    if (job->n_prompt > e->context)
+        return soq__fail(&job->err, SOQ_ELIMIT, "the prompt has %u tokens, the context holds %u; shorten it or raise [model] context",
+                         job->n_prompt, e->context);
+    for (uint32_t i = 0; i < job->n_prompt; i++)
+        if (job->prompt[i] < 0 || (uint32_t)job->prompt[i] >= n_vocab)
+            return soq__fail(&job->err, SOQ_EINVAL, "prompt token %u is %d, but ids go from 0 to %u", i, job->prompt[i], n_vocab - 1);
+    return e->sampler.plugin->ops.sampler->check(e->sampler.self, &job->sampling, n_vocab, &job->err);
+}
+
+void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *drain, void *drain_arg)
+{
+    job->started = soq__clock_now();
+    job->err = (struct soq_error)SOQ_ERROR_INIT;
+    job->n_generated = job->n_cached = 0;
+    job->first_token = job->last_token = job->prompt_done = job->started;
+    job->rc = check_job(e, job);
+    if (job->rc)
+        return;
+    lock_idle(e);
+    enqueue(e, job);
+    for (;;) {
+        if (drain && drain(drain_arg))
+            continue;
+        if (job->state == SOQ__JOB_DONE)
+            break;
+        if (!e->stepping && soq__engine_step(e))
+            pthread_cond_broadcast(&e->changed);
+        else
+            pthread_cond_wait(&e->changed, &e->lock);
+    }
+    pthread_cond_broadcast(&e->changed); /* whoever waits may have to take over the stepping */
+    pthread_mutex_unlock(&e->lock);
+}

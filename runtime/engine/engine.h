@@ -1,0 +1,123 @@
+/* The engine of a loaded model: sequences, a queue of jobs, and the step that computes rows of many of them at once.
+ *
+ * A *sequence* is a list of tokens and its cache. A *job* is one request on a sequence: bring its cache up to a prompt, then sample. The
+ * thread that waits for a job runs the steps itself, one thread at a time for all jobs: no thread of the engine's own, nothing
+ * runs while nobody waits. A step takes one row of every job that decodes, then chunks of prompts, under the token budget.
+ *
+ * Locking: `lock` guards everything here but what the step in flight owns (the backend, the rows' sequences); it is released while the
+ * backend computes. Whoever changes a sequence outside a step waits until none is in flight. */
+#ifndef SOQ_ENGINE_ENGINE_H
+#define SOQ_ENGINE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/net.h"
+#include "engine/step.h"
+#include "soquete/soquete.h"
+
+struct soq__engine;
+
+struct soq__sequence {
+    struct soq__engine *engine;
+    struct soq__kv_seq kv;
+    int32_t *tokens;       /* [context + 1] known; the first kv.n_committed are computed */
+    float *logprobs;       /* [context + 1] of sampled tokens */
+    uint32_t n_tokens;
+    void *sampler_state;   /* owned; NULL if the sampler has none */
+    struct soq__job *job;  /* in the queue; NULL: idle */
+    atomic_bool cancelled; /* the job should end */
+};
+
+/* Called under the lock, on whichever thread runs the step, for each sampled token; nonzero ends the job with that reason, negative
+ * with that error. */
+typedef int soq__on_sampled(void *arg, const struct soq__job *job, int32_t token, struct soq_error *err);
+/* Called likewise for each row whose logits were wanted: those that follow `position`. */
+typedef void soq__on_logits(void *arg, uint32_t position, const float *logits, uint32_t n_vocab);
+
+struct soq__job {
+    /* The request: filled in by the owner, who keeps it until the job is done. */
+    struct soq__sequence *seq;
+    const int32_t *prompt; /* [n_prompt], at least one */
+    uint32_t n_prompt;
+    uint32_t max_tokens;
+    bool ignore_eog;
+    struct soq_sampling sampling;
+    soq__on_sampled *on_sampled; /* or NULL */
+    soq__on_logits *on_logits;   /* or NULL */
+    uint32_t logits_from;        /* first position wanted, with on_logits */
+    void *arg;
+    /* Progress, under the lock. */
+    enum { SOQ__JOB_QUEUED, SOQ__JOB_RUNNING, SOQ__JOB_DONE } state;
+    uint32_t n_cached, n_generated;
+    int reason; /* enum soq_reason */
+    int rc;
+    struct soq_error err;
+    double started, prompt_done, first_token, last_token; /* soq__clock_now */
+    /* The engine's. */
+    struct soq__job *next;
+    uint32_t step_rows, step_outputs, first_output; /* in the step being planned */
+};
+
+struct soq__role_instance {
+    const struct soq__plugin_role *plugin;
+    void *self; /* owned */
+    struct soq__plugin_config config;
+};
+
+/* Loads and initialises the plugin that `spec` names; done() undoes it. */
+int soq__role_init(struct soq__role_instance *instance, struct soq__registry *registry, struct soq__settings *settings, enum soq_role role,
+                   const char *spec, const struct soq_host *host, struct soq_error *err);
+void soq__role_done(struct soq__role_instance *instance);
+/* The policy's plan for a model; refuses plans that this release cannot carry out. */
+int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hparams, uint32_t context, uint32_t block_tokens,
+                     struct soq_kv_plan *plan_out, struct soq_error *err);
+
+struct soq__engine_params {
+    const struct soq__model *model; /* must outlive the engine */
+    struct soq__registry *registry;
+    struct soq__settings *settings;
+    uint32_t max_outputs; /* rows with logits in one step, beyond one per sequence; 0: none */
+    soq__load_progress *progress;
+    void *progress_arg;
+};
+
+struct soq__engine {
+    const struct soq__model *model;
+    struct soq__pool *pool;
+    struct soq__host host;
+    struct soq__exec exec;
+    struct soq__role_instance policy, codec_k, codec_v, sampler;
+    struct soq__kv_layout layout;
+    struct soq__kv_cache kv;
+    struct soq__net net;
+    struct soq__step_builder step;
+    uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;
+    float *logits;     /* [max_outputs * n_vocab] on the host; NULL when the backend's memory is the host's */
+    uint32_t *scratch; /* [n_vocab] for the sampler */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a step ended, a job was drained, queued or done */
+    bool stepping;
+    struct soq__job *jobs; /* queued and running, oldest first */
+    struct soq_error step_err;
+    const atomic_bool **in_flight; /* [max_sequences] cancel flags of the step's sequences; fixed while it computes */
+    uint32_t n_in_flight;
+};
+
+int soq__engine_create(const struct soq__engine_params *params, struct soq__engine **out, struct soq_error *err);
+void soq__engine_free(struct soq__engine *engine); /* no sequences left */
+
+int soq__sequence_create(struct soq__engine *engine, struct soq__sequence **out, struct soq_error *err);
+void soq__sequence_free(struct soq__sequence *seq);
+int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err);
+int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err);
+
+/* Runs a job to its end; the caller fills the request part. drain, if given, is called under the lock whenever something changed; it may
+ * release the lock in between; it returns true when it did something. The job's outcome is in reason, rc and err. */
+typedef bool soq__drain(void *arg);
+void soq__engine_run(struct soq__engine *engine, struct soq__job *job, soq__drain *drain, void *drain_arg);
+
+/* Between engine.c and scheduler.c: plans and runs one step under the lock, which it releases meanwhile. False: nothing to do. */
+bool soq__engine_step(struct soq__engine *engine);
+
+#endif
