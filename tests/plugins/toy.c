@@ -1,0 +1,2 @@
+/* A correct plugin. */
+#include "toy.h"

@@ -1,0 +1,3 @@
+/* Another one. */
+#define TOY_VARIANT "best"
+#include "toy.h"

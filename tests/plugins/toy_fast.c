@@ -1,0 +1,3 @@
+/* A correct plugin's variant. */
+#define TOY_VARIANT "fast"
+#include "toy.h"

@@ -1,0 +1,3 @@
+/* Not what its manifest says. */
+#define TOY_NAME "doll"
+#include "toy.h"

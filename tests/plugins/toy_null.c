@@ -1,0 +1,3 @@
+/* A string is missing. */
+#define TOY_VERSION NULL
+#include "toy.h"

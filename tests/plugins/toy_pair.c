@@ -1,0 +1,3 @@
+/* Buffers are allocated, but never freed. */
+#define TOY_FREE NULL
+#include "toy.h"

@@ -1,0 +1,3 @@
+/* A required slot is NULL. */
+#define TOY_BEGIN NULL
+#include "toy.h"

@@ -1,0 +1,3 @@
+/* Role entries that overlap. */
+#define TOY_STRIDE 24
+#include "toy.h"

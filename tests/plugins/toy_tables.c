@@ -1,0 +1,3 @@
+/* Memory, but no matmul. */
+#define TOY_MATMUL NULL
+#include "toy.h"
