@@ -8,8 +8,8 @@
 
 #define SOQ_LOG_TEXT_MAX 2000
 
-/* text: one line without its end. Any thread, several at once. */
-typedef void (*soq__log_sink)(void *user, enum soq_log_level level, const char *text);
+/* level: enum soq_log_level; text: one line without its end. Any thread, several at once. */
+typedef void (*soq__log_sink)(void *user, int level, const char *text);
 
 /* Messages up to `level` go to the sink; NULL: none do. Not to be called while others log. */
 void soq__log_install(soq__log_sink sink, void *user, enum soq_log_level level);

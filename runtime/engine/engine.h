@@ -98,6 +98,7 @@ struct soq__engine {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a step ended, a job was drained, queued or done */
     bool stepping;
+    uint64_t n_done; /* jobs that ended so far */
     struct soq__job *jobs; /* queued and running, oldest first */
     struct soq_error step_err;
     const atomic_bool **in_flight; /* [max_sequences] cancel flags of the step's sequences; fixed while it computes */

@@ -27,6 +27,7 @@ static void finish(struct soq__engine *e, struct soq__job *job, int reason)
     job->seq->job = NULL;
     job->reason = reason;
     job->state = SOQ__JOB_DONE;
+    e->n_done++;
 }
 
 /* code: the negative code that err holds */
@@ -281,13 +282,14 @@ bool soq__engine_step(struct soq__engine *e)
 {
     const struct soq_step *step;
     const float *logits;
-    struct soq__job *next, *before = e->jobs;
+    struct soq__job *next;
+    uint64_t done_before = e->n_done;
     int rc;
 
     admit(e);
     plan(e);
     if (!e->step.n_rows)
-        return before != e->jobs; /* jobs may have ended */
+        return e->n_done != done_before; /* some may have been cancelled or refused */
     e->step_err = (struct soq_error)SOQ_ERROR_INIT;
     rc = soq__step_finish(&e->step, &e->kv, &step, &e->step_err);
     if (!rc) {

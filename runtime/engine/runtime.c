@@ -1,0 +1,275 @@
+/* soquete.h: runtimes, models, sessions. */
+#include "engine/runtime.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "config/settings.h"
+
+const char *soq_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+const char *soq_error_text(int code)
+{
+    return soq__error_text(code);
+}
+
+/* ---- Runtime ------------------------------------------------------------------------------------------------------------------ */
+
+static int load_settings(struct soq__settings *settings, const struct soq_runtime_params *p, struct soq_error *err)
+{
+    char *path = NULL;
+    int rc = soq__settings_locate(p->config, &path, err);
+
+    if (!rc && path)
+        rc = soq__settings_load(settings, path, err);
+    soq__free(path);
+    for (size_t i = 0; !rc && p->settings && p->settings[i]; i++)
+        rc = soq__settings_override(settings, p->settings[i], err);
+    return rc;
+}
+
+/* Sections of installed plugins are valid although the plugin that checks them is loaded later, or never. */
+static int claim_sections(struct soq_runtime *rt, struct soq_error *err)
+{
+    for (size_t i = 0; i < soq__registry_count(rt->registry); i++) {
+        const struct soq__candidate *c = soq__registry_candidate(rt->registry, i);
+
+        for (uint32_t role = SOQ_ROLE_BACKEND; c->readable && role <= SOQ_ROLE_COMM; role++) {
+            char section[128];
+            int rc;
+
+            if (!(c->manifest.roles >> role & 1) || !soq__role_section(role))
+                continue;
+            snprintf(section, sizeof section, "%s.%s", soq__role_section(role), c->manifest.name);
+            rc = soq__settings_claim(rt->settings, section, err);
+            if (rc)
+                return rc;
+        }
+    }
+    return soq__settings_check_unclaimed(rt->settings, err);
+}
+
+static int build_runtime(struct soq_runtime *rt, const struct soq_runtime_params *p, struct soq_error *err)
+{
+    struct soq__registry_params rp = {.dirs = p->plugin_dirs};
+    int rc = soq__settings_create(&rt->settings, err);
+
+    if (!rc)
+        rc = load_settings(rt->settings, p, err);
+    if (rc)
+        return rc;
+    if (p->log)
+        soq__log_install(p->log, p->log_ctx, (enum soq_log_level)soq__settings_choice(rt->settings, "runtime", "log_level"));
+    while (p->plugin_dirs && p->plugin_dirs[rp.n_dirs])
+        rp.n_dirs++;
+    rp.config_dirs = soq__settings_list(rt->settings, "runtime", "plugin_dir", &rp.n_config_dirs);
+    rc = soq__registry_create(&rp, &rt->registry, err);
+    return rc ? rc : claim_sections(rt, err);
+}
+
+int soq_runtime_create(const struct soq_runtime_params *params, struct soq_runtime **runtime_out, struct soq_error *err)
+{
+    static const struct soq_runtime_params defaults = SOQ_RUNTIME_PARAMS_INIT;
+    struct soq_runtime *rt = soq__alloc_zero(1, sizeof *rt);
+    int rc;
+
+    if (!rt)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    rc = build_runtime(rt, params ? params : &defaults, err);
+    if (rc) {
+        soq_runtime_free(rt);
+        return rc;
+    }
+    *runtime_out = rt;
+    return 0;
+}
+
+void soq_runtime_free(struct soq_runtime *rt)
+{
+    if (!rt)
+        return;
+    soq__registry_free(rt->registry);
+    soq__settings_free(rt->settings);
+    soq__free(rt);
+}
+
+/* ---- Model -------------------------------------------------------------------------------------------------------------------- */
+
+int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, uint32_t max_outputs,
+                    struct soq_model **model_out, struct soq_error *err)
+{
+    struct soq_model *m = soq__alloc_zero(1, sizeof *m);
+    struct soq__engine_params ep = {.registry = rt->registry, .settings = rt->settings, .max_outputs = max_outputs};
+    int rc;
+
+    if (!m)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    m->runtime = rt;
+    if (!path)
+        path = soq__settings_string(rt->settings, "model", "path");
+    if (path[0])
+        rc = soq__model_load(path, soq__settings_string(rt->settings, "model", "template"), &m->model, err);
+    else
+        rc = soq__fail(err, SOQ_EINVAL, "no model is named: give a GGUF file, or set [model] path");
+    if (!rc) {
+        ep.model = m->model;
+        ep.progress = params ? params->progress : NULL;
+        ep.progress_arg = params ? params->progress_ctx : NULL;
+        rc = soq__engine_create(&ep, &m->engine, err);
+    }
+    if (rc) {
+        soq_model_free(m);
+        return rc;
+    }
+    *model_out = m;
+    return 0;
+}
+
+int soq_model_load(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, struct soq_model **model_out,
+                   struct soq_error *err)
+{
+    return soq__model_open(rt, path, params, 0, model_out, err);
+}
+
+void soq_model_free(struct soq_model *m)
+{
+    if (!m)
+        return;
+    soq__engine_free(m->engine);
+    soq__model_free(m->model);
+    soq__free(m);
+}
+
+int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_error *err)
+{
+    struct soq__engine *e = m->engine;
+    struct soq_model_info full = {
+        .struct_size = info->struct_size,
+        .n_vocab = m->model->hparams.dim[SOQ__DIM_VOCAB],
+        .n_layers = m->model->hparams.n_layers,
+        .context = e->context,
+        .n_parameters = m->model->n_parameters,
+        .weight_bytes = e->net.weight_bytes,
+        .family = m->model->hparams.arch->name,
+        .backend = soq__exec_primary(&e->exec)->choice->plugin->id,
+        .has_template = m->model->chat_template != NULL,
+        .has_vocabulary = m->model->tokenizer != NULL,
+    };
+
+    if (info->struct_size < sizeof info->struct_size)
+        return soq__fail(err, SOQ_EINVAL, "soq_model_info: struct_size is %u", info->struct_size);
+    pthread_mutex_lock(&e->lock);
+    full.kv_limit = e->kv.arena.limit;
+    full.kv_used = e->kv.arena.used;
+    full.kv_peak = e->kv.arena.peak;
+    pthread_mutex_unlock(&e->lock);
+    memcpy(info, &full, info->struct_size < sizeof full ? info->struct_size : sizeof full);
+    return 0;
+}
+
+static int need_tokenizer(const struct soq__model *m, struct soq_error *err)
+{
+    return m->tokenizer ? 0 : soq__fail(err, SOQ_EINVAL, "%s has no vocabulary; give token ids", soq__gguf_path(m->gguf));
+}
+
+int soq_tokenize(struct soq_model *m, const char *text, size_t n, uint32_t flags, int32_t *ids, size_t capacity, size_t *count_out,
+                 struct soq_error *err)
+{
+    struct soq__encode_args args = {
+        .text = text,
+        .n = n,
+        .flags = (flags & SOQ_TOKENIZE_BOS ? (unsigned)SOQ_TOK_BOS : 0) | (flags & SOQ_TOKENIZE_SPECIAL ? (unsigned)SOQ_TOK_SPECIAL : 0),
+    };
+    struct soq__ids all = {0};
+    int rc = need_tokenizer(m->model, err);
+
+    if (!rc)
+        rc = soq__tokenizer_encode(m->model->tokenizer, &args, &all, err);
+    if (!rc) {
+        size_t some = all.n < capacity ? all.n : capacity;
+
+        if (some)
+            memcpy(ids, all.data, some * sizeof *ids);
+        *count_out = all.n;
+    }
+    soq__ids_done(&all);
+    return rc;
+}
+
+int soq_detokenize(struct soq_model *m, const int32_t *ids, size_t count, char *text, size_t capacity, size_t *n_out, struct soq_error *err)
+{
+    struct soq_buf all = SOQ_BUF_INIT;
+    int rc = need_tokenizer(m->model, err);
+
+    if (!rc)
+        rc = soq__tokenizer_decode(m->model->tokenizer, ids, count, false, &all, err);
+    if (!rc) {
+        size_t some = all.len < capacity ? all.len : capacity;
+
+        if (some)
+            memcpy(text, all.data, some);
+        *n_out = all.len;
+    }
+    soq__buf_done(&all);
+    return rc;
+}
+
+/* ---- Session ------------------------------------------------------------------------------------------------------------------ */
+
+static int wrap(struct soq_model *m, struct soq__sequence *seq, struct soq_session **out, struct soq_error *err)
+{
+    struct soq_session *s = soq__alloc_zero(1, sizeof *s);
+
+    if (!s) {
+        soq__sequence_free(seq);
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for a session");
+    }
+    *s = (struct soq_session){.model = m, .seq = seq};
+    *out = s;
+    return 0;
+}
+
+int soq_session_create(struct soq_model *m, struct soq_session **session_out, struct soq_error *err)
+{
+    struct soq__sequence *seq;
+    int rc = soq__sequence_create(m->engine, &seq, err);
+
+    return rc ? rc : wrap(m, seq, session_out, err);
+}
+
+int soq_session_fork(struct soq_session *s, struct soq_session **session_out, struct soq_error *err)
+{
+    struct soq__sequence *seq;
+    int rc = soq__sequence_fork(s->seq, &seq, err);
+
+    return rc ? rc : wrap(s->model, seq, session_out, err);
+}
+
+void soq_session_free(struct soq_session *s)
+{
+    if (!s)
+        return;
+    soq__sequence_free(s->seq);
+    soq__free(s);
+}
+
+int soq_session_rollback(struct soq_session *s, uint32_t n_tokens, struct soq_error *err)
+{
+    return soq__sequence_rollback(s->seq, n_tokens, err);
+}
+
+uint32_t soq_session_length(struct soq_session *s)
+{
+    return s->seq->kv.n_committed;
+}
+
+void soq_session_cancel(struct soq_session *s)
+{
+    atomic_store(&s->seq->cancelled, true);
+}
