@@ -32,7 +32,7 @@ void soq__log(enum soq_log_level level, const char *fmt, ...)
         return;
     if ((size_t)n >= sizeof text)
         memcpy(text + sizeof text - 4, "...", 4);
-    installed.sink(installed.user, level, text);
+    installed.sink(installed.user, (int)level, text);
 }
 
 const char *soq__log_level_text(enum soq_log_level level)
