@@ -8,7 +8,7 @@ build=build/fuzz
 prepare && configure_in "$build" CC=clang --enable-fuzzing --enable-sanitizers=address,undefined CFLAGS='-O1 -g' || exit 1
 targets=$(make -s -C "$build" print-fuzz-targets)
 # shellcheck disable=SC2086 # a list
-make -C "$build" -j "$jobs" $targets >"$build/make.log" 2>&1 || { tail -n 40 "$build/make.log"; exit 1; }
+make -C "$build" -j "$jobs" $targets >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }
 
 # The corpus that libFuzzer grows lies in the build folder; the tree's is its seed.
 fuzz() { # TARGET

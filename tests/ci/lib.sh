@@ -27,6 +27,11 @@ configure_in() { # FOLDER ARGUMENT...
     (cd "$folder" && "$top/configure" --silent "$@")
 }
 
+# What went wrong in a build, from its log.
+show_errors() { # LOG
+    grep -E -A 4 'error:|undefined reference|cannot find|\*\*\* ' "$1" | head -n 60
+}
+
 # The build that quickstart made, or one like it.
 ensure_build() {
     [ -e build/Makefile ] || { prepare && configure_in build; }
@@ -40,7 +45,7 @@ check_in() { # FOLDER [MAKE-ARGUMENT...]
     rm -f "$summary"
     make -C "$folder" -j "$jobs" -k check "$@" >"$folder/check.log" 2>&1 || status=$?
     if [ ! -e "$summary" ]; then
-        tail -n 40 "$folder/check.log"
+        show_errors "$folder/check.log"
         tally 0 1 0
         return
     fi

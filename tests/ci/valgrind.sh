@@ -6,7 +6,7 @@ set -uo pipefail
 
 build=build/valgrind
 prepare && configure_in "$build" --with-test-runner=plain || exit 1
-make -C "$build" -j "$jobs" >"$build/make.log" 2>&1 || { tail -n 40 "$build/make.log"; exit 1; }
+make -C "$build" -j "$jobs" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }
 for test in $(make -s -C "$build" print-valgrind-tests); do
     run() {
         make -C "$build" "$test" &&
