@@ -1,3 +1,7 @@
+# -O3 unrolls the kernels; contraction and reordering of sums stay off. Vector types wider than the machine's never cross a call.
+SOQ_CFLAG([CPU_CFLAGS], [-O3 -fpeel-loops -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi])
+AC_SUBST([CPU_CFLAGS])
+
 SOQ_PLUGIN([cpu], [auto], [the portable CPU backend], [])
 SOQ_PLUGIN([cpu-avx2], [auto], [the CPU backend for x86-64-v3 (AVX2, FMA, F16C)], [
     AS_CASE([$host_cpu], [x86_64], [], [soq_missing="an x86-64 host"])

@@ -1,0 +1,265 @@
+/* KV groups, and the ops on them: arguments checked and recorded. */
+#include <string.h>
+
+#include "cpu.h"
+
+static const struct soq_kv_plane *plane_at(const struct soq_kv_group_desc *desc, uint32_t i)
+{
+    return (const struct soq_kv_plane *)((const uint8_t *)desc->planes + (size_t)i * desc->plane_stride);
+}
+
+static int take_plane(const struct soq_kv_group_desc *desc, const struct soq_kv_plane *plane, uint64_t offset,
+                      struct cpu_plane *plane_out, struct soq_error *err)
+{
+    uint32_t dtype = plane->format.dtype;
+    uint64_t bytes = (uint64_t)desc->block_tokens * plane->width * (dtype == SOQ_DTYPE_F32 ? 4 : 2);
+
+    if (plane->format.kind != SOQ_FORMAT_PLAIN || (dtype != SOQ_DTYPE_F32 && dtype != SOQ_DTYPE_F16))
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: planes must be plain F32 or F16, not kind %u of type %u",
+                           desc->index, plane->format.kind, dtype);
+    if (plane->alias >= 0 || plane->tokens_per_entry != 1 || plane->format.pre_rope || plane->format.rotation)
+        return plugin_fail(err, SOQ_EUNSUPPORTED,
+                           "cpu: kv group %u: aliases, several tokens per entry, pre-RoPE keys and "
+                           "rotations are not supported",
+                           desc->index);
+    if (!plane->heads || !plane->width || plane->format.tile_bytes < bytes)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: tiles of %llu bytes for %u x %u", desc->index,
+                           (unsigned long long)plane->format.tile_bytes, desc->block_tokens, plane->width);
+    *plane_out = (struct cpu_plane){
+        .heads = plane->heads,
+        .width = plane->width,
+        .dtype = dtype,
+        .offset = offset,
+        .tile_bytes = plane->format.tile_bytes,
+    };
+    return 0;
+}
+
+static int take_planes(struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+{
+    uint64_t offset = 0;
+
+    for (uint32_t i = 0; i < desc->n_planes; i++) {
+        const struct soq_kv_plane *plane = plane_at(desc, i);
+        int rc;
+
+        if (plane->role != SOQ_PLANE_KEY && plane->role != SOQ_PLANE_VALUE)
+            return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: plane role %u is not supported", desc->index,
+                               plane->role);
+        rc = take_plane(desc, plane, offset, plane->role == SOQ_PLANE_KEY ? &group->key : &group->value, err);
+        if (rc)
+            return rc;
+        offset += plane->format.tile_bytes * desc->n_layers * plane->heads;
+    }
+    if (!group->key.heads || group->key.heads != group->value.heads || offset > desc->block_bytes)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: needs keys and values of the same heads in %llu bytes a block",
+                           desc->index, (unsigned long long)desc->block_bytes);
+    return 0;
+}
+
+static void group_free(void *self, soq_kv_group handle)
+{
+    struct cpu *cpu = self;
+    struct cpu_group *group = (struct cpu_group *)(uintptr_t)handle;
+
+    if (!group)
+        return;
+    for (struct cpu_group **p = &cpu->groups; *p; p = &(*p)->next)
+        if (*p == group) {
+            *p = group->next;
+            break;
+        }
+    cpu->host->free(cpu->host->ctx, group->tables);
+    cpu->host->free(cpu->host->ctx, group->blocks);
+    cpu->host->free(cpu->host->ctx, group);
+}
+
+static int fill_group(struct cpu *cpu, struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+{
+    size_t n = (size_t)cpu->params.max_slots * desc->max_blocks;
+    int rc = take_planes(group, desc, err);
+
+    if (rc)
+        return rc;
+    group->tables = cpu->host->alloc(cpu->host->ctx, n * sizeof *group->tables, 64);
+    if (!group->tables)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: block tables of kv group %u", desc->index);
+    for (size_t i = 0; i < n; i++)
+        group->tables[i] = SOQ_BLOCK_NONE;
+    return cpu_reserve_scratch(cpu, cpu_attention_scratch(group), err);
+}
+
+static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv_group *group_out, struct soq_error *err)
+{
+    struct cpu *cpu = self;
+    struct cpu_group *group;
+    int rc;
+
+    if (desc->kind != SOQ_GROUP_FULL && desc->kind != SOQ_GROUP_WINDOW)
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv groups of kind %u are not supported", desc->kind);
+    if (!desc->block_tokens || desc->block_tokens & (desc->block_tokens - 1) || !desc->max_blocks || !desc->n_layers)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: %u tokens a block (a power of two?), %u blocks, %u layers",
+                           desc->index, desc->block_tokens, desc->max_blocks, desc->n_layers);
+    group = cpu->host->alloc(cpu->host->ctx, sizeof *group, 64);
+    if (!group)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: kv group %u", desc->index);
+    *group = (struct cpu_group){
+        .index = desc->index,
+        .n_layers = desc->n_layers,
+        .block_tokens = desc->block_tokens,
+        .max_blocks = desc->max_blocks,
+        .block_bytes = desc->block_bytes,
+        .next = cpu->groups,
+    };
+    cpu->groups = group;
+    rc = fill_group(cpu, group, desc, err);
+    if (rc)
+        group_free(self, (soq_kv_group)(uintptr_t)group);
+    else
+        *group_out = (soq_kv_group)(uintptr_t)group;
+    return rc;
+}
+
+static int reserve_blocks(struct cpu *cpu, struct cpu_group *group, uint32_t n, struct soq_error *err)
+{
+    uint8_t **blocks;
+
+    if (n <= group->n_blocks)
+        return 0;
+    blocks = cpu->host->alloc(cpu->host->ctx, n * sizeof *blocks, 64);
+    if (!blocks)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: addresses of %u blocks", n);
+    memset(blocks, 0, n * sizeof *blocks);
+    if (group->n_blocks)
+        memcpy(blocks, group->blocks, group->n_blocks * sizeof *blocks);
+    cpu->host->free(cpu->host->ctx, group->blocks);
+    group->blocks = blocks;
+    group->n_blocks = n;
+    return 0;
+}
+
+static int group_slab(void *self, soq_kv_group handle, uint32_t block_class, uint32_t first_block, uint32_t n_blocks,
+                      soq_buffer slab, struct soq_error *err)
+{
+    struct cpu *cpu = self;
+    struct cpu_group *group = (struct cpu_group *)(uintptr_t)handle;
+    int rc;
+
+    if (block_class != 0)
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: block class %u is not supported", group->index,
+                           block_class);
+    if (first_block > SOQ_BLOCK_INDEX_MASK || n_blocks > SOQ_BLOCK_INDEX_MASK - first_block)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: %u blocks from %u on are too many", group->index, n_blocks,
+                           first_block);
+    rc = reserve_blocks(cpu, group, first_block + n_blocks, err);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < n_blocks; i++)
+        group->blocks[first_block + i] = slab ? (uint8_t *)(uintptr_t)slab + i * group->block_bytes : NULL;
+    return 0;
+}
+
+static bool mapped(const struct cpu_group *group, uint32_t slot, uint64_t first_entry, uint64_t n_entries)
+{
+    uint64_t last = (first_entry + n_entries + group->block_tokens - 1) / group->block_tokens;
+
+    if (n_entries && last > group->max_blocks)
+        return false;
+    for (uint64_t i = first_entry / group->block_tokens; n_entries && i < last; i++)
+        if (!cpu_block(group, slot, (uint32_t)i))
+            return false;
+    return true;
+}
+
+/* Once per step and group: every block that the step may touch is there. */
+static int check_blocks(struct cpu *cpu, uint32_t op, struct cpu_group *group)
+{
+    const struct soq_step *step = cpu->step;
+
+    for (uint32_t i = 0; i < step->n_seqs && !group->checked; i++) {
+        const struct soq_step_seq *seq = &cpu_seqs(step)[i];
+
+        for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
+            if (!mapped(group, seq->slot, cpu_rows(step)[r].entry, 1))
+                return cpu_refuse(cpu, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot, group->index,
+                                  cpu_rows(step)[r].entry);
+        for (uint32_t s = 0; s < seq->n_segments; s++) {
+            const struct soq_step_segment *segment = &cpu_segments(step)[seq->first_segment + s];
+
+            if (segment->group == group->index && !mapped(group, seq->slot, segment->first_entry, segment->n_entries))
+                return cpu_refuse(cpu, op, SOQ_EINVAL, "slot %u of group %u lacks blocks of entries %u to %u", seq->slot,
+                                  group->index, segment->first_entry, segment->first_entry + segment->n_entries);
+        }
+    }
+    group->checked = true;
+    return 0;
+}
+
+static int check_group(struct cpu *cpu, uint32_t op, soq_kv_group handle, uint32_t layer)
+{
+    struct cpu_group *group = (struct cpu_group *)(uintptr_t)handle;
+
+    if (!group)
+        return cpu_refuse(cpu, op, SOQ_EINVAL, "kv group 0");
+    if (layer >= group->n_layers)
+        return cpu_refuse(cpu, op, SOQ_EINVAL, "layer %u of %u in group %u", layer, group->n_layers, group->index);
+    return check_blocks(cpu, op, group);
+}
+
+static int kv_append(void *self, const struct soq_kv_append_args *args)
+{
+    struct cpu *cpu = self;
+    const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
+    struct cpu_op *op;
+
+    if (cpu->failed || check_group(cpu, SOQ_OP_KV_APPEND, args->group, args->layer) ||
+        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "k", &args->k, cpu->step->n_rows, group->key.heads * group->key.width) ||
+        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "v", &args->v, cpu->step->n_rows, group->value.heads * group->value.width))
+        return cpu->failed;
+    op = cpu_record(cpu, SOQ_OP_KV_APPEND, cpu_run_kv_append);
+    if (op)
+        op->args.kv_append = *args;
+    return cpu->failed;
+}
+
+static int check_attention(struct cpu *cpu, const struct soq_attention_args *args)
+{
+    const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
+
+    if (check_group(cpu, SOQ_OP_ATTENTION, args->group, args->layer))
+        return cpu->failed;
+    if (args->mass.buffer)
+        return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "attention mass");
+    if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
+        args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)
+        return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL,
+                          "%u heads over %u kv heads of %u and %u, the group has %u of %u and %u", args->n_heads,
+                          args->n_kv_heads, args->head_dim_k, args->head_dim_v, group->key.heads, group->key.width,
+                          group->value.width);
+    if (cpu_check_view(cpu, SOQ_OP_ATTENTION, "q", &args->q, cpu->step->n_rows, args->n_heads * args->head_dim_k) ||
+        cpu_check_view(cpu, SOQ_OP_ATTENTION, "out", &args->out, cpu->step->n_rows, args->n_heads * args->head_dim_v))
+        return cpu->failed;
+    return cpu_check_vector(cpu, SOQ_OP_ATTENTION, "sink_logits", args->sink_logits, args->n_heads, true);
+}
+
+static int attention(void *self, const struct soq_attention_args *args)
+{
+    struct cpu *cpu = self;
+    struct cpu_op *op;
+
+    if (cpu->failed || check_attention(cpu, args))
+        return cpu->failed;
+    op = cpu_record(cpu, SOQ_OP_ATTENTION, cpu_run_attention);
+    if (op)
+        op->args.attention = *args;
+    return cpu->failed;
+}
+
+const struct soq_attention_ops cpu_attention_ops = {
+    .struct_size = sizeof cpu_attention_ops,
+    .group_create = group_create,
+    .group_free = group_free,
+    .group_slab = group_slab,
+    .kv_append = kv_append,
+    .attention = attention,
+};

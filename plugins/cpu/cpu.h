@@ -1,0 +1,230 @@
+/* What the files of the CPU backend share: the instance, its weights and groups, and the recorded op.
+ *
+ * Life of a step: begin copies it; each op slot checks its arguments and records an op; end runs all of them in one parallel
+ * region of the host, with a barrier where an op reads what an earlier one wrote. Work is divided over the threads by ranges
+ * that never change what is computed for an element, so results depend neither on the threads nor on the other rows.
+ *
+ * The variants of the plugin are these same sources compiled for different machines; simd/ holds what differs. */
+#ifndef SOQ_CPU_H
+#define SOQ_CPU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "soquete/plugin.h"
+
+#include "barrier.h"
+#include "fail.h"
+#include "formats.h"
+
+enum {
+    CPU_OPS_MAX = 4096,          /* recorded before they must run; a step with more runs in pieces */
+    CPU_TILE_K = 256,            /* inputs that the float kernel expands at once */
+    CPU_TILE_TOKENS = 32,        /* entries that attention takes at once, at absolute places */
+    CPU_SPLIT_TOKENS = 512,      /* entries that attention sums up before it merges, at absolute places */
+    CPU_TILE_QUERIES = 32,       /* query vectors that share a tile of keys and values */
+    CPU_PARTIAL_BYTES = 4 << 20, /* room for the sums of splits that run in parallel */
+};
+
+/* One tensor. Exactly one of vector, packed and source is set. */
+struct cpu_weight {
+    const struct cpu_format *format; /* NULL for a vector */
+    uint32_t rows, cols;
+    uint32_t uses; /* SOQ_USE_... */
+    float *vector; /* [cols] */
+    uint8_t *packed;
+    const uint8_t *source; /* the caller's, in GGUF layout */
+    uint64_t row_bytes;    /* of source */
+    uint64_t group_bytes;  /* of packed: eight rows */
+    char name[64];
+};
+
+/* A KV group and its resident block tables. */
+struct cpu_group {
+    uint32_t index, n_layers, block_tokens, max_blocks;
+    uint64_t block_bytes;
+    struct cpu_plane {
+        uint32_t heads, width, dtype;
+        uint64_t offset, tile_bytes; /* of the first tile in a block, of a tile */
+    } key, value;
+    soq_block_ref *tables; /* [max_slots][max_blocks] */
+    uint8_t **blocks;      /* [n_blocks]: where block i lies, or NULL */
+    uint32_t n_blocks;
+    bool checked; /* the blocks of the step in hand are known to be there */
+    struct cpu_group *next;
+};
+
+struct cpu_thread {
+    uint32_t index, count;
+    struct cpu_barrier *barrier; /* of `count` threads */
+    uint8_t *scratch;            /* [instance.scratch_bytes] */
+};
+
+struct cpu;
+
+struct cpu_op {
+    void (*run)(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+    uint32_t op;   /* enum soq_op, for the label */
+    bool sync;     /* reads what an op since the last barrier wrote */
+    bool quantise; /* MATMUL: x is not yet in the scratch */
+    union {
+        struct soq_matmul_args matmul;
+        struct soq_embed_args embed;
+        struct soq_norm_args norm;
+        struct soq_rope_table_args rope_table;
+        struct soq_rope_args rope;
+        struct soq_activation_args activation;
+        struct soq_add_args add;
+        struct soq_scale_args scale;
+        struct soq_gather_args gather;
+        struct soq_kv_append_args kv_append;
+        struct soq_attention_args attention;
+    } args;
+};
+
+/* Activations in 8 bits, row by row: codes [rows][cols] and a header for each 32 of them. */
+struct cpu_q8_header {
+    float scale;
+    float sum;     /* of the 32 values */
+    float half[2]; /* of the first and second 16 */
+};
+
+struct cpu {
+    const struct soq_host *host;
+    struct soq_backend_params params;
+    uint32_t threads;
+    bool q8;     /* activations = q8 */
+    bool repack; /* repack = on */
+
+    struct cpu_group *groups;
+
+    /* The step in hand. */
+    uint8_t *step_bytes;
+    uint32_t step_capacity;
+    const struct soq_step *step; /* NULL between steps */
+    struct cpu_op *ops;          /* [CPU_OPS_MAX] */
+    uint32_t n_ops;
+    int failed; /* the first failure, sticky */
+    struct soq_error error;
+
+    /* Scratch, sized when weights and groups are made. */
+    uint32_t max_cols;
+    int8_t *q8_codes;                 /* [max_rows][max_cols] */
+    struct cpu_q8_header *q8_headers; /* [max_rows][max_cols / 32] */
+    uint8_t *scratch;                 /* [threads][scratch_bytes] */
+    uint64_t scratch_bytes;
+    float *partials; /* CPU_PARTIAL_BYTES */
+
+    struct cpu_barrier barrier;
+    _Atomic uint32_t stop_at; /* ops from this one on are not run */
+};
+
+extern const struct soq_memory_ops cpu_memory_ops;
+extern const struct soq_matmul_ops cpu_matmul_ops;
+extern const struct soq_attention_ops cpu_attention_ops;
+extern const struct soq_elementwise_ops cpu_elementwise_ops;
+
+/* instance.c */
+int cpu_devices(const struct soq_host *host, const struct soq_config *config, struct soq_device *devices, uint32_t stride,
+                uint32_t capacity, uint32_t *count_out, struct soq_error *err);
+int cpu_init(void *self, const struct soq_host *host, const struct soq_config *config, const struct soq_backend_params *params,
+             struct soq_error *err);
+void cpu_shutdown(void *self);
+int cpu_supports(void *self, const struct soq_op_desc *desc, struct soq_error *why);
+
+/* step.c */
+int cpu_begin(void *self, const struct soq_step *step, struct soq_error *err);
+int cpu_end(void *self, struct soq_error *err);
+
+/* record.c. Room for the next op, filled in with its kind and kernel; NULL when the step has failed: return cpu->failed. */
+struct cpu_op *cpu_record(struct cpu *cpu, uint32_t op,
+                          void (*run)(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread));
+/* The step fails with this code and message, the op's name in front; returns the code. */
+int cpu_refuse(struct cpu *cpu, uint32_t op, enum soq_error_code code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+const char *cpu_op_name(uint32_t op);
+/* Checks that view is an F32 matrix of that shape in a buffer; returns 0 or refuses. */
+int cpu_check_view(struct cpu *cpu, uint32_t op, const char *what, const struct soq_view *view, uint32_t rows, uint32_t cols);
+/* Checks a vector weight of that length; 0 is allowed where optional. */
+int cpu_check_vector(struct cpu *cpu, uint32_t op, const char *what, soq_weight weight, uint32_t length, bool optional);
+
+/* run.c. Runs the recorded ops and forgets them. */
+int cpu_run(struct cpu *cpu);
+
+/* instance.c. Makes the per-thread scratch at least that large. */
+int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err);
+
+/* matmul.c. sums[n_rows][8] are outputs first .. first + 7 of rows from first_row on: bias, accumulation, store. */
+void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint32_t first,
+                       const float *sums);
+
+/* Bytes of scratch that a thread of an op needs. */
+uint64_t cpu_matmul_scratch(const struct cpu *cpu);
+uint64_t cpu_attention_scratch(const struct cpu_group *group);
+
+static inline struct cpu_weight *cpu_weight(soq_weight handle)
+{
+    return (struct cpu_weight *)(uintptr_t)handle;
+}
+
+static inline const float *cpu_vector(soq_weight handle)
+{
+    return handle ? cpu_weight(handle)->vector : NULL;
+}
+
+static inline float *cpu_view_row(const struct soq_view *view, uint32_t row)
+{
+    return (float *)((uintptr_t)view->buffer + view->offset) + (size_t)row * view->row_stride;
+}
+
+static inline const struct soq_step_row *cpu_rows(const struct soq_step *step)
+{
+    return (const struct soq_step_row *)((const uint8_t *)step + step->off_rows);
+}
+
+static inline const struct soq_step_seq *cpu_seqs(const struct soq_step *step)
+{
+    return (const struct soq_step_seq *)((const uint8_t *)step + step->off_seqs);
+}
+
+static inline const struct soq_step_segment *cpu_segments(const struct soq_step *step)
+{
+    return (const struct soq_step_segment *)((const uint8_t *)step + step->off_segments);
+}
+
+static inline const uint32_t *cpu_outputs(const struct soq_step *step)
+{
+    return (const uint32_t *)((const uint8_t *)step + step->off_outputs);
+}
+
+/* The thread's contiguous share of n pieces. */
+static inline void cpu_share(const struct cpu_thread *thread, uint64_t n, uint64_t *first_out, uint64_t *last_out)
+{
+    *first_out = n * thread->index / thread->count;
+    *last_out = n * (thread->index + 1) / thread->count;
+}
+
+/* The block of a place in a table: NULL where there is none. */
+static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, uint32_t index)
+{
+    soq_block_ref ref = group->tables[(size_t)slot * group->max_blocks + index];
+
+    return ref < group->n_blocks ? group->blocks[ref] : NULL;
+}
+
+/* kernels/: one file each. */
+void cpu_quantise_row(const float *x, uint32_t n, int8_t *codes, struct cpu_q8_header *headers);
+void cpu_run_matmul(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_matmul_q8(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_norm(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_rope_table(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_rope(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_activation(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_add(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_scale(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_gather(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_kv_append(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+
+#endif

@@ -1,0 +1,141 @@
+/* The instance: what there is to compute on, its options, its scratch. */
+#include "cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int cpu_devices(const struct soq_host *host, const struct soq_config *config, struct soq_device *devices, uint32_t stride,
+                uint32_t capacity, uint32_t *count_out, struct soq_error *err)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct soq_device device = {
+        .struct_size = sizeof device,
+        .memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page,
+        .memory_free = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * page,
+    };
+
+    (void)config;
+    (void)err;
+    snprintf(device.name, sizeof device.name, "CPU, %u threads", host->cpu_count(host->ctx));
+    if (capacity)
+        memcpy(devices, &device, stride < sizeof device ? stride : sizeof device);
+    *count_out = 1;
+    return 0;
+}
+
+int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err)
+{
+    void *scratch;
+
+    bytes = (bytes + 63) & ~UINT64_C(63);
+    if (bytes <= cpu->scratch_bytes)
+        return 0;
+    scratch = cpu->host->alloc(cpu->host->ctx, bytes * cpu->threads, 64);
+    if (!scratch)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: %llu bytes of scratch for each of %u threads",
+                           (unsigned long long)bytes, cpu->threads);
+    memset(scratch, 0, bytes * cpu->threads);
+    cpu->host->free(cpu->host->ctx, cpu->scratch);
+    cpu->scratch = scratch;
+    cpu->scratch_bytes = bytes;
+    return 0;
+}
+
+int cpu_init(void *self, const struct soq_host *host, const struct soq_config *config, const struct soq_backend_params *params,
+             struct soq_error *err)
+{
+    struct cpu *cpu = self;
+    int64_t threads = config->get_int(config->ctx, "threads");
+
+    if (params->device != 0)
+        return plugin_fail(err, SOQ_ENOTFOUND, "cpu: there is no device %u, only 0", params->device);
+    if (params->max_rows == 0 || params->max_slots == 0)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: max_rows and max_slots must be positive, not %u and %u", params->max_rows,
+                           params->max_slots);
+    cpu->host = host;
+    memcpy(&cpu->params, params, params->struct_size < sizeof *params ? params->struct_size : sizeof *params);
+    cpu->threads = threads > 0 ? (uint32_t)threads : host->cpu_count(host->ctx);
+    cpu->threads = cpu->threads ? cpu->threads : 1;
+    cpu->q8 = strcmp(config->get_string(config->ctx, "activations"), "f32") != 0;
+    cpu->repack = config->get_int(config->ctx, "repack") != 0;
+    cpu->ops = host->alloc(host->ctx, CPU_OPS_MAX * sizeof *cpu->ops, 64);
+    cpu->partials = host->alloc(host->ctx, CPU_PARTIAL_BYTES, 64);
+    if (cpu->ops && cpu->partials)
+        return 0;
+    cpu_shutdown(self);
+    return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory for the list of ops");
+}
+
+void cpu_shutdown(void *self)
+{
+    struct cpu *cpu = self;
+    const struct soq_host *host = cpu->host;
+
+    if (!host)
+        return;
+    host->free(host->ctx, cpu->ops);
+    host->free(host->ctx, cpu->partials);
+    host->free(host->ctx, cpu->step_bytes);
+    host->free(host->ctx, cpu->q8_codes);
+    host->free(host->ctx, cpu->q8_headers);
+    host->free(host->ctx, cpu->scratch);
+    memset(cpu, 0, sizeof *cpu);
+}
+
+static int supports_kv(const struct soq_op_desc *desc, struct soq_error *why)
+{
+    if (desc->flags & SOQ_OPDESC_TREE)
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: steps with trees of rows are not supported");
+    if (desc->flags & SOQ_OPDESC_MASS)
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: attention mass is not supported");
+    if (desc->flags & SOQ_OPDESC_SEGMENTS)
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: segments with positions or rotation are not supported");
+    if (desc->key_format != SOQ_FORMAT_PLAIN || desc->value_format != SOQ_FORMAT_PLAIN)
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: only plain KV formats are supported, not %u and %u", desc->key_format,
+                           desc->value_format);
+    if ((desc->key_dtype != SOQ_DTYPE_F16 && desc->key_dtype != SOQ_DTYPE_F32) ||
+        (desc->value_dtype != SOQ_DTYPE_F16 && desc->value_dtype != SOQ_DTYPE_F32))
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: KV planes must be F16 or F32, not types %u and %u", desc->key_dtype,
+                           desc->value_dtype);
+    if (desc->n_kv_heads == 0 || desc->n_heads % desc->n_kv_heads)
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: %u heads are no multiple of %u kv heads", desc->n_heads,
+                           desc->n_kv_heads);
+    return 0;
+}
+
+int cpu_supports(void *self, const struct soq_op_desc *desc, struct soq_error *why)
+{
+    (void)self;
+    switch (desc->op) {
+    case SOQ_OP_MATMUL:
+    case SOQ_OP_EMBED:
+        if (!cpu_format(desc->weight_dtype))
+            return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: %s with weights of type %u is not supported", cpu_op_name(desc->op),
+                               desc->weight_dtype);
+        return 0;
+    case SOQ_OP_NORM:
+        if (desc->kind == SOQ_NORM_RMS || desc->kind == SOQ_NORM_LAYER)
+            return 0;
+        break;
+    case SOQ_OP_ROPE:
+        if (desc->kind == SOQ_ROPE_INTERLEAVED || desc->kind == SOQ_ROPE_HALF)
+            return 0;
+        break;
+    case SOQ_OP_ACTIVATION:
+        if (desc->kind >= SOQ_ACT_SILU && desc->kind <= SOQ_ACT_RELU)
+            return 0;
+        break;
+    case SOQ_OP_ROPE_TABLE:
+    case SOQ_OP_ADD:
+    case SOQ_OP_SCALE:
+    case SOQ_OP_GATHER:
+        return 0;
+    case SOQ_OP_ATTENTION:
+    case SOQ_OP_KV_APPEND:
+        return supports_kv(desc, why);
+    default:
+        break;
+    }
+    return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: %s of kind %u is not supported", cpu_op_name(desc->op), desc->kind);
+}

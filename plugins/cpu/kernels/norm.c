@@ -1,0 +1,59 @@
+/* RMS and layer norm over runs of `width` columns: y = (x - mean) / sqrt(mean square + eps) * weight + bias. Sums are taken in
+ * eight lanes, in order, the rest one by one. */
+#include <math.h>
+
+#include "cpu.h"
+#include "simd/vec.h"
+
+static float sum_of(const float *x, uint32_t n)
+{
+    f32x8 sum = f32x8_splat(0.0f);
+    uint32_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        sum += f32x8_load(x + i);
+    return f32x8_sum(sum + f32x8_load_n(x + i, n - i));
+}
+
+static float squares_of(const float *x, uint32_t n, float mean)
+{
+    f32x8 sum = f32x8_splat(0.0f), m = f32x8_splat(mean);
+    float rest = 0.0f;
+    uint32_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        f32x8 v = f32x8_load(x + i) - m;
+
+        sum = f32x8_madd(v, v, sum);
+    }
+    for (; i < n; i++)
+        rest += (x[i] - mean) * (x[i] - mean);
+    return f32x8_sum(sum) + rest;
+}
+
+static void norm_run(const struct soq_norm_args *args, const float *x, float *y)
+{
+    const float *weight = cpu_vector(args->weight), *bias = cpu_vector(args->bias);
+    float n = (float)args->width;
+    float mean = args->kind == SOQ_NORM_LAYER ? sum_of(x, args->width) / n : 0.0f;
+    float factor = 1.0f / sqrtf(squares_of(x, args->width, mean) / n + args->eps);
+
+    for (uint32_t i = 0; i < args->width; i++) {
+        float v = (x[i] - mean) * factor;
+
+        v = weight ? v * weight[i] : v;
+        y[i] = bias ? v + bias[i] : v;
+    }
+}
+
+void cpu_run_norm(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)
+{
+    const struct soq_norm_args *args = &op->args.norm;
+    uint64_t first, last;
+
+    (void)cpu;
+    cpu_share(thread, args->x.rows, &first, &last);
+    for (uint64_t r = first; r < last; r++)
+        for (uint32_t c = 0; c < args->x.cols; c += args->width)
+            norm_run(args, cpu_view_row(&args->x, (uint32_t)r) + c, cpu_view_row(&args->y, (uint32_t)r) + c);
+}

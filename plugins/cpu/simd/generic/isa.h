@@ -1,0 +1,133 @@
+/* What vec.h needs of the machine, in portable C (little-endian). */
+#ifndef SOQ_CPU_ISA_H
+#define SOQ_CPU_ISA_H
+
+VEC_INLINE f32x8 f32x8_madd(f32x8 a, f32x8 b, f32x8 c)
+{
+    return a * b + c;
+}
+
+/* Both give b where either is NaN, as the machine's instructions do. */
+VEC_INLINE f32x8 f32x8_max(f32x8 a, f32x8 b)
+{
+    return f32x8_select(a > b, a, b);
+}
+
+VEC_INLINE f32x8 f32x8_min(f32x8 a, f32x8 b)
+{
+    return f32x8_select(a < b, a, b);
+}
+
+VEC_INLINE f32x8 f32x8_from_f16(const void *p)
+{
+    u16x8 v;
+    u32x8 h, magnitude;
+    f32x8 f;
+
+    memcpy(&v, p, sizeof v);
+    h = __builtin_convertvector(v, u32x8);
+    magnitude = h & 0x7fff;
+    /* 2^112 moves the exponent's bias and makes normal numbers of denormal ones; infinity and NaN get their exponent back. */
+    f = (f32x8)(magnitude << 13) * f32x8_splat(0x1p112f);
+    return (f32x8)((u32x8)f | ((u32x8)(magnitude >= 0x7c00) & 0x7f800000) | ((h & 0x8000) << 16));
+}
+
+VEC_INLINE uint16_t f16_bits(float x)
+{
+    uint32_t bits, sign;
+
+    memcpy(&bits, &x, sizeof bits);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits >= 0x47800000)
+        return (uint16_t)(sign | (bits > 0x7f800000 ? 0x7e00 : 0x7c00));
+    if (bits < 0x38800000) {
+        float f;
+
+        /* Denormal: adding one half leaves the result in the low bits, rounded. */
+        memcpy(&f, &bits, sizeof f);
+        f += 0.5f;
+        memcpy(&bits, &f, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xfff + (bits >> 13 & 1);
+    return (uint16_t)(sign | (bits - 0x38000000) >> 13);
+}
+
+VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
+{
+    uint16_t h[8];
+
+    for (int i = 0; i < 8; i++)
+        h[i] = f16_bits(v[i]);
+    memcpy(p, h, sizeof h);
+}
+
+VEC_INLINE float f32x8_sum(f32x8 v)
+{
+    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+VEC_INLINE void f32x8_sum4(f32x8 a, f32x8 b, f32x8 c, f32x8 d, float *out)
+{
+    out[0] = f32x8_sum(a);
+    out[1] = f32x8_sum(b);
+    out[2] = f32x8_sum(c);
+    out[3] = f32x8_sum(d);
+}
+
+/* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
+ * products each, until they are flushed with the scale of their lane. */
+typedef i16x16 dot_sum;
+
+enum {
+    DOT_SPLITS_BYTES = 1, /* 8-bit codes are taken as two nibbles */
+    DOT_STEPS_4 = 8,      /* steps that 16 bits hold, by bits of the codes */
+    DOT_STEPS_5 = 4,
+    DOT_STEPS_6 = 2,
+    DOT_STEPS_8 = 1,
+};
+
+VEC_INLINE dot_sum dot_zero(void)
+{
+    return (dot_sum){0};
+}
+
+VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
+{
+    i16x16 c = (i16x16)codes, s = (i16x16)x;
+    i16x16 even = (c & 0xff) * ((i16x16)((u16x16)s << 8) >> 8);
+    i16x16 odd = (i16x16)((u16x16)c >> 8) * (s >> 8);
+
+    return sum + (even + odd);
+}
+
+VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
+{
+    i32x8 pairs = (i32x8)sum;
+
+    return (((i32x8)((u32x8)pairs << 16) >> 16) + (pairs >> 16)) * scale;
+}
+
+VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
+{
+    uint8_t in[32], out[32];
+
+    memcpy(in, &index, sizeof in);
+    for (int i = 0; i < 32; i++)
+        out[i] = table[in[i] & 15];
+    return u8x32_load(out);
+}
+
+/* A hint that the line at p will be wanted. */
+VEC_INLINE void vec_prefetch(const void *p)
+{
+    __builtin_prefetch(p);
+}
+
+VEC_INLINE void vec_pause(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+#endif

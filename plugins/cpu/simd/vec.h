@@ -1,0 +1,200 @@
+/* The vector type that every kernel is written in: eight lanes, whatever the machine has.
+ *
+ * GCC's vector extension carries loads, arithmetic and selection; what needs an instruction of its own (fused multiply-add, F16
+ * conversion, horizontal sums, byte products) comes from isa.h, of which each variant of the plugin has one. The build chooses
+ * it by include path. Lanes never mix except in the f32x8_sum functions, whose order is fixed, so results depend on nothing but
+ * the numbers. */
+#ifndef SOQ_CPU_VEC_H
+#define SOQ_CPU_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef int16_t i16x16 __attribute__((vector_size(32)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef uint8_t u8x32 __attribute__((vector_size(32)));
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+typedef int8_t i8x8 __attribute__((vector_size(8)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+VEC_INLINE f32x8 f32x8_load(const float *p)
+{
+    f32x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+VEC_INLINE void f32x8_store(float *p, f32x8 v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_INLINE f32x8 f32x8_splat(float x)
+{
+    return (f32x8){x, x, x, x, x, x, x, x};
+}
+
+VEC_INLINE i32x8 i32x8_splat(int32_t x)
+{
+    return (i32x8){x, x, x, x, x, x, x, x};
+}
+
+VEC_INLINE u8x32 u8x32_load(const void *p)
+{
+    u8x32 v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Four bytes, eight times. */
+VEC_INLINE u8x32 u8x32_splat4(const void *p)
+{
+    int32_t x;
+
+    memcpy(&x, p, sizeof x);
+    return (u8x32)i32x8_splat(x);
+}
+
+VEC_INLINE u8x32 u8x32_splat(uint8_t x)
+{
+    return (u8x32)i32x8_splat((int32_t)(x * 0x01010101u));
+}
+
+VEC_INLINE u8x32 u8x32_high_nibbles(u8x32 v)
+{
+    return (u8x32)((u16x16)v >> 4) & 15;
+}
+
+/* Every byte's bit `bit` moves to bit 4 (and its neighbours along: mask them). */
+VEC_INLINE u8x32 u8x32_shift_to_4(u8x32 v, uint32_t bit)
+{
+    return (u8x32)(bit < 4 ? (u16x16)v << (uint16_t)(4 - bit) : (u16x16)v >> (uint16_t)(bit - 4));
+}
+
+/* mask ? a : b; lanes of mask are 0 or -1. */
+VEC_INLINE f32x8 f32x8_select(i32x8 mask, f32x8 a, f32x8 b)
+{
+    return (f32x8)((mask & (i32x8)a) | (~mask & (i32x8)b));
+}
+
+VEC_INLINE i32x8 i32x8_max(i32x8 a, i32x8 b)
+{
+    i32x8 mask = a > b;
+
+    return (mask & a) | (~mask & b);
+}
+
+/* The first n lanes of p, zeros behind; n < 8. */
+VEC_INLINE f32x8 f32x8_load_n(const float *p, uint32_t n)
+{
+    float lanes[8] = {0};
+
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i] = p[i];
+    return f32x8_load(lanes);
+}
+
+VEC_INLINE void f32x8_store_n(float *p, f32x8 v, uint32_t n)
+{
+    float lanes[8];
+
+    f32x8_store(lanes, v);
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = lanes[i];
+}
+
+VEC_INLINE f32x8 f32x8_from_bf16(const void *p)
+{
+    u16x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return (f32x8)(__builtin_convertvector(v, u32x8) << 16);
+}
+
+VEC_INLINE i32x8 i32x8_from_i8(const void *p)
+{
+    i8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, i32x8);
+}
+
+VEC_INLINE i32x8 i32x8_from_u8(const void *p)
+{
+    u8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, i32x8);
+}
+
+/* The low bytes of the lanes. */
+VEC_INLINE void i8x8_store(void *p, i32x8 v)
+{
+    i8x8 bytes = __builtin_convertvector(v, i8x8);
+
+    memcpy(p, &bytes, sizeof bytes);
+}
+
+VEC_INLINE int32_t i32x8_sum(i32x8 v)
+{
+    return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
+}
+
+VEC_INLINE f32x8 f32x8_from_i32(i32x8 v)
+{
+    return __builtin_convertvector(v, f32x8);
+}
+
+#include "isa.h"
+
+/* Rounds to the nearest integer (ties to even) where |x| < 2^22. */
+VEC_INLINE i32x8 i32x8_round(f32x8 x)
+{
+    return (i32x8)(x + f32x8_splat(0x1.8p23f)) - i32x8_splat(0x4b400000);
+}
+
+/* e^x with a relative error below 2e-7 (Cephes' polynomial after reduction by ln 2 in two parts). Below -87 it is 0, above
+ * 88.7 infinity; NaN stays NaN. */
+VEC_INLINE f32x8 f32x8_exp(f32x8 x)
+{
+    f32x8 z = f32x8_min(f32x8_splat(89.0f), f32x8_max(f32x8_splat(-88.0f), x));
+    i32x8 n = i32x8_round(z * f32x8_splat(0x1.715476p0f));
+    f32x8 nf = f32x8_from_i32(n);
+    f32x8 r = f32x8_madd(nf, f32x8_splat(2.12194440e-4f), f32x8_madd(nf, f32x8_splat(-0.693359375f), z));
+    f32x8 p = f32x8_splat(1.9875691500e-4f);
+    i32x8 half = n >> 1;
+
+    p = f32x8_madd(p, r, f32x8_splat(1.3981999507e-3f));
+    p = f32x8_madd(p, r, f32x8_splat(8.3334519073e-3f));
+    p = f32x8_madd(p, r, f32x8_splat(4.1665795894e-2f));
+    p = f32x8_madd(p, r, f32x8_splat(1.6666665459e-1f));
+    p = f32x8_madd(p, r, f32x8_splat(5.0000001201e-1f));
+    p = f32x8_madd(p, r * r, r + f32x8_splat(1.0f));
+    /* 2^n in two factors: n reaches 128. */
+    p = p * (f32x8)((half + i32x8_splat(127)) << 23) * (f32x8)((n - half + i32x8_splat(127)) << 23);
+    return f32x8_select(x < f32x8_splat(-87.0f), f32x8_splat(0.0f), p);
+}
+
+/* tanh with a relative error below 5e-7. */
+VEC_INLINE f32x8 f32x8_tanh(f32x8 x)
+{
+    f32x8 far = f32x8_splat(1.0f) - f32x8_splat(2.0f) / (f32x8_exp(x + x) + f32x8_splat(1.0f));
+    f32x8 z = x * x;
+    f32x8 near = f32x8_splat(-5.70498872745e-3f);
+
+    near = f32x8_madd(near, z, f32x8_splat(2.06390887954e-2f));
+    near = f32x8_madd(near, z, f32x8_splat(-5.37397155531e-2f));
+    near = f32x8_madd(near, z, f32x8_splat(1.33314422036e-1f));
+    near = f32x8_madd(near, z, f32x8_splat(-3.33332819422e-1f));
+    near = f32x8_madd(near, z * x, x);
+    return f32x8_select(z < f32x8_splat(0.625f * 0.625f), near, far);
+}
+
+#endif

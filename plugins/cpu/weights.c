@@ -1,0 +1,179 @@
+#include "weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Scratch for activations of `cols` inputs. Grows; nothing holds on to the old one between steps. */
+static int reserve_activations(struct cpu *cpu, uint32_t cols, struct soq_error *err)
+{
+    const struct soq_host *host = cpu->host;
+    size_t rows = cpu->params.max_rows, padded = ((size_t)cols + CPU_BLOCK - 1) / CPU_BLOCK * CPU_BLOCK;
+    int8_t *codes;
+    struct cpu_q8_header *headers;
+
+    if (cols <= cpu->max_cols)
+        return 0;
+    codes = host->alloc(host->ctx, rows * padded, 64);
+    headers = host->alloc(host->ctx, rows * padded / CPU_BLOCK * sizeof *headers, 64);
+    if (!codes || !headers) {
+        host->free(host->ctx, codes);
+        host->free(host->ctx, headers);
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: activations of %zu rows of %u", rows, cols);
+    }
+    host->free(host->ctx, cpu->q8_codes);
+    host->free(host->ctx, cpu->q8_headers);
+    cpu->q8_codes = codes;
+    cpu->q8_headers = headers;
+    cpu->max_cols = cols;
+    return 0;
+}
+
+const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group, uint64_t first, uint64_t n, uint8_t *scratch)
+{
+    const uint8_t *rows[CPU_GROUP_ROWS] = {NULL};
+
+    if (weight->packed)
+        return weight->packed + group * weight->group_bytes + first * cpu_span_bytes(weight->format);
+    for (uint64_t i = 0; i < CPU_GROUP_ROWS && group * CPU_GROUP_ROWS + i < weight->rows; i++)
+        rows[i] = weight->source + (group * CPU_GROUP_ROWS + i) * weight->row_bytes + first * weight->format->bytes;
+    cpu_pack(weight->format, rows, n, scratch);
+    return scratch;
+}
+
+/* The whole tensor; packing goes over the threads, a range of groups each. */
+struct pack_job {
+    const struct cpu_weight *weight; /* packed not yet set */
+    uint8_t *packed;
+};
+
+static void pack_share(void *arg, const struct soq_worker *worker)
+{
+    const struct pack_job *job = arg;
+    const struct cpu_weight *weight = job->weight;
+    struct cpu_thread thread = {.index = worker->index, .count = worker->count};
+    uint64_t first, last;
+
+    cpu_share(&thread, (weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS, &first, &last);
+    for (uint64_t group = first; group < last; group++)
+        cpu_weight_spans(weight, group, 0, weight->cols / weight->format->elements, job->packed + group * weight->group_bytes);
+}
+
+static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
+{
+    uint64_t n_groups = ((uint64_t)weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS;
+    struct pack_job job = {.weight = weight, .packed = cpu->host->alloc(cpu->host->ctx, n_groups * weight->group_bytes, 64)};
+    int rc;
+
+    if (!job.packed)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: %llu bytes for tensor %s (repack = off needs none)",
+                           (unsigned long long)(n_groups * weight->group_bytes), weight->name);
+    rc = cpu->host->parallel(cpu->host->ctx, cpu->threads, pack_share, &job);
+    if (rc) {
+        cpu->host->free(cpu->host->ctx, job.packed);
+        return plugin_fail(err, (enum soq_error_code) - rc, "cpu: no threads to pack tensor %s with", weight->name);
+    }
+    weight->packed = job.packed;
+    weight->source = NULL;
+    return 0;
+}
+
+static int widen_vector(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
+{
+    const struct cpu_format *format = weight->format;
+    const uint8_t *rows[CPU_GROUP_ROWS] = {weight->source};
+    float tile[256 * CPU_GROUP_ROWS];
+    uint8_t span[CPU_GROUP_ROWS * 256];
+
+    weight->vector = cpu->host->alloc(cpu->host->ctx, weight->cols * sizeof(float), 64);
+    if (!weight->vector)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: vector %s", weight->name);
+    for (uint32_t k = 0; k < weight->cols; k += format->elements, rows[0] += format->bytes) {
+        cpu_pack(format, rows, 1, span);
+        cpu_expand(format, span, format->elements, tile);
+        for (uint32_t i = 0; i < format->elements; i++)
+            weight->vector[k + i] = tile[i * CPU_GROUP_ROWS];
+    }
+    weight->source = NULL;
+    return 0;
+}
+
+static int check_desc(const struct soq_weight_desc *desc, const struct cpu_format *format, struct soq_error *err)
+{
+    uint64_t row_bytes, bytes;
+
+    if (!format)
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: tensor %s: type %u is not supported", desc->name, desc->dtype);
+    if (!desc->data || !desc->rows || !desc->cols || desc->cols % format->elements)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: tensor %s: %u x %u of %s has no data or no whole blocks", desc->name,
+                           desc->rows, desc->cols, format->name);
+    row_bytes = (uint64_t)desc->cols / format->elements * format->bytes;
+    if (__builtin_mul_overflow(row_bytes, (uint64_t)desc->rows, &bytes) || bytes > SIZE_MAX / 4 || desc->bytes < bytes)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: tensor %s: %llu bytes are too few for %u x %u of %s", desc->name,
+                           (unsigned long long)desc->bytes, desc->rows, desc->cols, format->name);
+    if (desc->uses == 0 || (desc->uses & SOQ_USE_VECTOR && (desc->uses != SOQ_USE_VECTOR || desc->rows != 1)))
+        return plugin_fail(err, SOQ_EINVAL, "cpu: tensor %s: a vector has one row and no other use (rows %u, uses %u)",
+                           desc->name, desc->rows, desc->uses);
+    return 0;
+}
+
+static int take_over(struct cpu *cpu, const struct soq_weight_desc *desc, struct cpu_weight *weight, struct soq_error *err)
+{
+    int rc;
+
+    if (desc->uses & SOQ_USE_VECTOR)
+        return widen_vector(cpu, weight, err);
+    rc = reserve_activations(cpu, desc->cols, err);
+    if (!rc)
+        rc = cpu_reserve_scratch(cpu, cpu_matmul_scratch(cpu), err);
+    if (!rc && cpu->repack && desc->may_repack && desc->uses & SOQ_USE_MATMUL)
+        rc = pack_weight(cpu, weight, err);
+    return rc;
+}
+
+int cpu_weight_prepare(void *self, const struct soq_weight_desc *desc, struct soq_weight_info *info_out, struct soq_error *err)
+{
+    struct cpu *cpu = self;
+    const struct cpu_format *format = cpu_format(desc->dtype);
+    struct cpu_weight *weight;
+    struct soq_weight_info info = {.struct_size = info_out->struct_size};
+    int rc = check_desc(desc, format, err);
+
+    if (rc)
+        return rc;
+    weight = cpu->host->alloc(cpu->host->ctx, sizeof *weight, 64);
+    if (!weight)
+        return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory for tensor %s", desc->name);
+    *weight = (struct cpu_weight){
+        .format = format,
+        .rows = desc->rows,
+        .cols = desc->cols,
+        .uses = desc->uses,
+        .source = desc->data,
+        .row_bytes = (uint64_t)desc->cols / format->elements * format->bytes,
+        .group_bytes = desc->cols / format->elements * cpu_span_bytes(format),
+    };
+    snprintf(weight->name, sizeof weight->name, "%s", desc->name ? desc->name : "");
+    rc = take_over(cpu, desc, weight, err);
+    if (rc) {
+        cpu->host->free(cpu->host->ctx, weight);
+        return rc;
+    }
+    info.weight = (soq_weight)(uintptr_t)weight;
+    info.flags = weight->source ? SOQ_WEIGHT_KEEPS_SOURCE : 0;
+    info.bytes = sizeof *weight + (weight->vector ? weight->cols * sizeof(float) : 0) +
+                 (weight->packed ? (weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS * weight->group_bytes : 0);
+    memcpy(info_out, &info, info.struct_size < sizeof info ? info.struct_size : sizeof info);
+    return 0;
+}
+
+void cpu_weight_free(void *self, soq_weight handle)
+{
+    struct cpu *cpu = self;
+    struct cpu_weight *weight = cpu_weight(handle);
+
+    if (!weight)
+        return;
+    cpu->host->free(cpu->host->ctx, weight->vector);
+    cpu->host->free(cpu->host->ctx, weight->packed);
+    cpu->host->free(cpu->host->ctx, weight);
+}
