@@ -1,0 +1,422 @@
+/* The KV cache without a model: pools, promises, copy on write, commit on the grid, windows, rollback; over a backend that only keeps
+ * count of what it is told. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kv/cache.h"
+
+/* ---- A backend that counts ------------------------------------------------------------------------------------------------------ */
+
+struct counting {
+    int n_buffers;
+    uint64_t bytes;
+    int fail_after; /* buffer_alloc fails when it reaches 0; negative: never */
+    int n_slabs;    /* group_slab with a buffer, minus without */
+    int n_groups;
+};
+
+static struct counting counts;
+
+static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *out, struct soq_error *err)
+{
+    (void)self;
+    (void)err;
+    if (counts.fail_after == 0)
+        return -SOQ_ENOMEM;
+    counts.fail_after -= counts.fail_after > 0;
+    counts.n_buffers++;
+    counts.bytes += bytes;
+    *out = (soq_buffer)counts.n_buffers + 1000;
+    return 0;
+}
+
+static void buffer_free(void *self, soq_buffer buffer)
+{
+    (void)self;
+    cr_assert_neq(buffer, 0);
+    counts.n_buffers--;
+}
+
+static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv_group *out, struct soq_error *err)
+{
+    (void)self;
+    (void)err;
+    *out = desc->index + 1;
+    counts.n_groups++;
+    return 0;
+}
+
+static void group_free(void *self, soq_kv_group group)
+{
+    (void)self;
+    (void)group;
+    counts.n_groups--;
+}
+
+static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t first, uint32_t n, soq_buffer slab, struct soq_error *err)
+{
+    (void)self;
+    (void)group;
+    (void)class;
+    (void)err;
+    cr_assert_eq(first % n, 0);
+    counts.n_slabs += slab ? 1 : -1;
+    return 0;
+}
+
+static const struct soq_memory_ops memory = {.struct_size = sizeof memory, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free};
+static const struct soq_attention_ops attention = {
+    .struct_size = sizeof attention, .group_create = group_create, .group_free = group_free, .group_slab = group_slab};
+static const struct soq_backend_ops backend = {.struct_size = sizeof backend, .domain = "test", .memory = &memory, .attention = &attention};
+
+static int keep_all(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan, struct soq_error *err)
+{
+    (void)self;
+    (void)shape;
+    (void)plan;
+    (void)err;
+    return 0;
+}
+
+static const struct soq_kv_policy_ops full_policy = {.struct_size = sizeof full_policy, .describe = keep_all};
+
+#define P 8u
+#define BLOCK (uint64_t)(1 << 20) /* two blocks a slab */
+#define SLAB (2 * BLOCK)
+
+static struct soq__kv_layout layout;
+static struct soq__kv_cache cache;
+
+/* One full group and, if window > 0, a windowed one. */
+static void make_cache(uint32_t window, uint64_t limit, uint32_t context, uint32_t slots, uint32_t chunk)
+{
+    struct soq__kv_cache_params p = {
+        .arena = {.memory = &backend, .attention = &backend, .limit = limit},
+        .layout = &layout,
+        .policy = {.ops = &full_policy},
+        .context = context,
+        .chunk = chunk,
+        .max_slots = slots,
+    };
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    counts = (struct counting){.fail_after = -1};
+    layout = (struct soq__kv_layout){.block_tokens = P, .n_groups = window ? 2 : 1};
+    layout.groups[0] = (struct soq__kv_group_layout){.kind = SOQ_GROUP_FULL, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK};
+    layout.groups[1] =
+        (struct soq__kv_group_layout){.kind = SOQ_GROUP_WINDOW, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK, .window = window};
+    cr_assert_eq(soq__kv_cache_init(&cache, &p, &err), 0, "%s", err.text);
+}
+
+static void drop_cache(void)
+{
+    soq__kv_cache_done(&cache);
+    cr_expect_eq(counts.n_buffers, 0);
+    cr_expect_eq(counts.n_slabs, 0);
+    cr_expect_eq(counts.n_groups, 0);
+}
+
+static void extend(struct soq__kv_seq *seq, uint32_t n)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    cr_assert_eq(soq__kv_prepare(seq, n, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__kv_commit(seq, n, false, &err), 0, "%s", err.text);
+}
+
+/* ---- Tests ---------------------------------------------------------------------------------------------------------------------- */
+
+Test(kv, memory_is_really_freed)
+{
+    int64_t live = soq__alloc_live();
+    struct soq__kv_seq a, b;
+
+    make_cache(0, 8 * SLAB, 64, 2, 64);
+    cr_assert_eq(soq__kv_seq_init(&a, &cache, NULL), 0);
+    cr_assert_eq(soq__kv_seq_init(&b, &cache, NULL), 0);
+    extend(&a, 3 * P);
+    extend(&b, P);
+    cr_expect_eq(cache.arena.used, 2 * SLAB);
+    cr_expect_eq(soq__kv_seq_bytes(&a), 3 * BLOCK);
+    cr_expect_eq(soq__kv_rollback(&a, P, NULL), 0);
+    cr_expect_eq(soq__kv_seq_bytes(&a), BLOCK);
+    soq__kv_seq_done(&a);
+    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect_eq(counts.n_buffers, 1);
+    soq__kv_seq_done(&b);
+    cr_expect_eq(cache.arena.used, 0);
+    cr_expect_eq(cache.arena.peak, 2 * SLAB);
+    drop_cache();
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
+Test(kv, lowest_slab_first)
+{
+    struct soq__kv_seq a, b;
+
+    make_cache(0, 8 * SLAB, 64, 2, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    extend(&a, 4 * P); /* blocks 0 .. 3 */
+    extend(&b, 2 * P); /* blocks 4, 5 */
+    soq__kv_rollback(&a, 0, NULL);
+    extend(&b, P);
+    cr_expect_eq(b.groups[0].table[2], 0, "block %u", b.groups[0].table[2]);
+    soq__kv_seq_done(&a);
+    soq__kv_seq_done(&b);
+    drop_cache();
+}
+
+Test(kv, promises_are_kept)
+{
+    struct soq__kv_seq a, b;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    make_cache(0, 4 * SLAB, 128, 2, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    cr_expect_eq(soq__kv_reserve(&a, 9 * P, &err), -SOQ_ELIMIT);
+    cr_expect(strstr(err.text, "10.0 MiB") && strstr(err.text, "8.0 MiB") && strstr(err.text, "[kv] memory"), "%s", err.text);
+    cr_expect_eq(soq__kv_reserve(&a, 200, &err), -SOQ_ELIMIT);
+    cr_expect(strstr(err.text, "[model] context"), "%s", err.text);
+    cr_expect_eq(soq__kv_reserve(&a, 6 * P, &err), 0);
+    cr_expect_eq(soq__kv_reserve(&b, 3 * P, &err), -SOQ_EBUSY);
+    cr_expect_eq(soq__kv_reserve(&b, 2 * P, &err), 0);
+    extend(&b, 2 * P);
+    extend(&a, 6 * P);
+    soq__kv_unreserve(&a);
+    cr_expect_eq(soq__kv_rollback(&a, 2 * P, NULL), 0);
+    cr_expect_eq(soq__kv_reserve(&b, 6 * P, &err), 0, "%s", err.text);
+    soq__kv_seq_done(&a);
+    soq__kv_seq_done(&b);
+    drop_cache();
+}
+
+Test(kv, copy_on_write)
+{
+    struct soq__kv_seq a, b, c;
+    soq_block_ref shared;
+
+    make_cache(0, 8 * SLAB, 64, 3, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    extend(&a, 2 * P + 3);
+    soq__kv_delivered(&cache);
+    shared = a.groups[0].table[2];
+    cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+    cr_expect_eq(cache.n_edits, 3);
+    cr_expect_eq(cache.groups[0].pool.n_used, 3, "a fork takes no block");
+    soq__kv_delivered(&cache);
+    cr_assert_eq(soq__kv_prepare(&b, 1, NULL), 0);
+    cr_assert_eq(cache.n_copies, 1);
+    cr_expect_eq(cache.copies[0].src, shared);
+    cr_expect_eq(cache.copies[0].dst, b.groups[0].table[2]);
+    cr_expect_eq(cache.copies[0].n_tokens, 3);
+    soq__kv_seq_done(&a); /* the source of the pending copy must survive */
+    cr_assert_eq(soq__kv_seq_init(&c, &cache, NULL), 0);
+    extend(&c, P);
+    cr_expect_neq(c.groups[0].table[0], shared);
+    soq__kv_delivered(&cache);
+    soq__kv_commit(&b, 1, false, NULL);
+    extend(&c, P);
+    cr_expect_eq(c.groups[0].table[1], shared, "free again after the copy");
+    soq__kv_seq_done(&b);
+    soq__kv_seq_done(&c);
+    drop_cache();
+}
+
+Test(kv, original_of_a_fork_copies_too)
+{
+    struct soq__kv_seq a, b;
+
+    make_cache(0, 2 * SLAB, 64, 2, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    cr_assert_eq(soq__kv_reserve(&a, 4 * P, NULL), 0);
+    extend(&a, 2 * P + 3);
+    /* Four blocks are promised and there are four: the copy of a shared tail would be the fifth. */
+    cr_expect_eq(soq__kv_fork(&b, &a, NULL), -SOQ_EBUSY);
+    cr_expect_eq(b.n_committed, 0);
+    cr_expect_eq(soq__kv_seq_bytes(&b), 0);
+    cr_assert_eq(soq__kv_reserve(&a, 3 * P, NULL), 0);
+    cr_expect_eq(soq__kv_fork(&b, &a, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&a, 1, NULL), 0);
+    cr_expect_eq(cache.n_copies, 1);
+    soq__kv_abandon(&a);
+    soq__kv_seq_done(&a);
+    soq__kv_seq_done(&b);
+    drop_cache();
+}
+
+Test(kv, window_frees_behind_on_the_grid)
+{
+    const uint32_t window = 10;
+    struct soq__kv_seq a;
+    struct soq_step_segment segments[4];
+
+    make_cache(window, 64 * SLAB, 256, 1, 1);
+    soq__kv_seq_init(&a, &cache, NULL);
+    for (uint32_t n = 1; n <= 100; n++) {
+        uint32_t grid = n / P * P, first_seen = grid + 1 > window ? grid + 1 - window : 0;
+
+        extend(&a, 1);
+        cr_expect_eq(a.groups[1].freed_to, first_seen / P * P, "at %u: freed to %u", n, a.groups[1].freed_to);
+        cr_expect_eq(a.groups[1].n_held, (n + P - 1) / P - first_seen / P);
+        cr_expect_leq(a.groups[1].n_held, soq__kv_group_blocks(&layout, 1, n, 1));
+        cr_expect_eq(a.groups[0].n_held, (n + P - 1) / P);
+    }
+    cr_assert_eq(soq__kv_segments(&a, segments, 4), 2);
+    cr_expect_eq(segments[0].first_entry, 0);
+    cr_expect_eq(segments[0].n_entries, 100);
+    cr_expect_eq(segments[1].first_entry, a.groups[1].freed_to);
+    cr_expect_eq(segments[1].first_entry + segments[1].n_entries, 100);
+    /* A row at 98 sees from 89 on, which is there; one at 60 would see what is gone. */
+    cr_expect_eq(soq__kv_rollback(&a, 98, NULL), 0);
+    cr_expect_eq(soq__kv_rollback(&a, 60, NULL), -SOQ_EINVAL);
+    cr_expect_eq(soq__kv_rollback(&a, 0, NULL), 0);
+    cr_expect_eq(cache.arena.used, 0);
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
+/* What is held never depends on how rows were batched. */
+Test(kv, commit_does_not_depend_on_chunks)
+{
+    static const uint32_t chunks[] = {1, 3, 8, 13, 50};
+
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        struct soq__kv_seq a;
+
+        make_cache(12, 64 * SLAB, 256, 1, 64);
+        soq__kv_seq_init(&a, &cache, NULL);
+        for (uint32_t n = 0; n < 150;) {
+            uint32_t step = chunks[i] < 150 - n ? chunks[i] : 150 - n;
+
+            extend(&a, step);
+            n += step;
+        }
+        cr_expect_eq(a.groups[1].freed_to, (144u + 1 - 12) / P * P);
+        cr_expect_eq(a.groups[1].n_held, 19 - (144u + 1 - 12) / P);
+        soq__kv_seq_done(&a);
+        drop_cache();
+    }
+}
+
+Test(kv, rejected_rows_leave_no_trace)
+{
+    struct soq__kv_seq a;
+
+    make_cache(0, 8 * SLAB, 64, 1, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    extend(&a, 5);
+    cr_assert_eq(soq__kv_prepare(&a, 20, NULL), 0);
+    cr_expect_eq(a.groups[0].n_held, 4);
+    cr_assert_eq(soq__kv_commit(&a, 2, false, NULL), 0);
+    cr_expect_eq(a.n_committed, 7);
+    cr_expect_eq(a.groups[0].n_held, 1);
+    cr_expect_eq(soq__kv_commit(&a, 1, false, NULL), -SOQ_EINTERNAL, "nothing is tentative");
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
+Test(kv, device_out_of_memory)
+{
+    struct soq__kv_seq a;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    make_cache(0, 8 * SLAB, 64, 1, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    counts.fail_after = 1;
+    cr_expect_eq(soq__kv_prepare(&a, 4 * P, &err), -SOQ_ENOMEM);
+    cr_expect_eq(a.n_tentative, 0);
+    counts.fail_after = -1;
+    extend(&a, 4 * P);
+    cr_expect_eq(a.n_committed, 4 * P);
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
+Test(kv, slots_run_out)
+{
+    struct soq__kv_seq a, b;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    make_cache(0, 8 * SLAB, 64, 1, 64);
+    cr_assert_eq(soq__kv_seq_init(&a, &cache, NULL), 0);
+    cr_expect_eq(soq__kv_seq_init(&b, &cache, &err), -SOQ_EBUSY);
+    cr_expect(strstr(err.text, "max_sequences"), "%s", err.text);
+    soq__kv_seq_done(&a);
+    cr_expect_eq(soq__kv_seq_init(&b, &cache, NULL), 0);
+    soq__kv_seq_done(&b);
+    drop_cache();
+}
+
+/* ---- Policies ------------------------------------------------------------------------------------------------------------------- */
+
+static struct soq_kv_range answer[4];
+static uint32_t n_answer;
+
+static int scripted(void *self, void *state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges, uint32_t *n_out,
+                    struct soq_error *err)
+{
+    (void)self;
+    (void)state;
+    (void)err;
+    (void)commit;
+    memcpy(ranges, answer, sizeof answer);
+    *n_out = n_answer;
+    return 0;
+}
+
+static const struct soq_kv_policy_ops scripted_policy = {.struct_size = sizeof scripted_policy, .describe = keep_all, .on_commit = scripted};
+
+Test(kv, policy_may_drop_only_what_nobody_sees)
+{
+    static const struct {
+        struct soq_kv_range ranges[3];
+        uint32_t n;
+        const char *says; /* NULL: fine */
+    } cases[] = {
+        {{{0, 40}}, 1, NULL},
+        {{{0, 4}, {24, 40}}, 2, NULL},
+        {{{0, 4}, {25, 40}}, 2, NULL}, /* a row at 40 sees 25 .. 40 and the sinks */
+        {{{0, 4}, {26, 40}}, 2, "[4, 26)"},
+        {{{0, 3}, {24, 40}}, 2, "[3, 24)"},
+        {{{24, 40}}, 1, "[0, 24)"},
+        {{{0, 4}, {24, 39}}, 2, "[39, 40)"},
+        {{{0, 4}, {2, 40}}, 2, "ascending"},
+        {{{0, 41}}, 1, "beyond"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct soq__kv_seq a;
+        struct soq_error err = SOQ_ERROR_INIT;
+        int rc;
+
+        make_cache(0, 8 * SLAB, 64, 1, 64);
+        cache.policy = (struct soq__kv_policy){.ops = &scripted_policy, .plan = {.window = 16, .sinks = 4, .grid = 40}};
+        cache.groups[0].layout.window = 16;
+        cache.groups[0].layout.sinks = 4;
+        memcpy(answer, cases[i].ranges, sizeof cases[i].ranges);
+        n_answer = cases[i].n;
+        soq__kv_seq_init(&a, &cache, NULL);
+        soq__kv_prepare(&a, 40, NULL);
+        rc = soq__kv_commit(&a, 40, false, &err);
+        cr_expect_eq(rc, cases[i].says ? -SOQ_EINVAL : 0, "case %zu: %s", i, err.text);
+        if (cases[i].says)
+            cr_expect(strstr(err.text, cases[i].says), "case %zu: %s", i, err.text);
+        else if (cases[i].n == 2) {
+            struct soq_step_segment s[2];
+
+            cr_expect_eq(a.groups[0].n_held, 3, "blocks 0, 3 and 4 stay");
+            cr_assert_eq(soq__kv_segments(&a, s, 2), 2);
+            cr_expect_eq(s[0].first_entry, 0);
+            cr_expect_eq(s[0].n_entries, 8);
+            cr_expect_eq(s[1].first_entry, 24);
+            cr_expect_eq(s[1].n_entries, 16);
+        }
+        soq__kv_seq_done(&a);
+        drop_cache();
+    }
+}
