@@ -34,7 +34,7 @@ bool soq__buf_reserve(struct soq_buf *b, size_t extra)
         return true;
     cap = b->cap ? b->cap : 32;
     while (cap < need)
-        cap = cap > need / 2 ? need : cap * 2;
+        cap = cap > SIZE_MAX / 2 ? need : cap * 2;
     data = soq__realloc_array(b->data, cap, 1);
     if (!data) {
         b->failed = true;
