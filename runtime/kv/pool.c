@@ -97,13 +97,16 @@ static uint32_t slab_with_room(struct soq__kv_pool *pool)
     for (uint32_t i = pool->hint; i < pool->max_slabs; i++) {
         const struct soq__kv_slab *s = &pool->slabs[i];
 
-        if (s->buffer && s->n_used < pool->blocks_per_slab)
-            return pool->hint = i;
+        if (s->buffer && s->n_used < pool->blocks_per_slab) {
+            pool->hint = i < absent ? i : absent;
+            return i;
+        }
         if (!s->buffer && absent == pool->max_slabs)
             absent = i;
         if (absent < pool->max_slabs && pool->n_slabs * (uint64_t)pool->blocks_per_slab == pool->n_used)
             break; /* every slab that is there is full */
     }
+    pool->hint = absent;
     return absent;
 }
 

@@ -30,7 +30,7 @@ struct soq__kv_pool {
     uint32_t blocks_per_slab, max_slabs;
     uint32_t n_slabs; /* that are there */
     uint32_t n_used;  /* blocks with references */
-    uint32_t hint;    /* no slab below has room */
+    uint32_t hint;    /* every slab below is there and full */
     struct soq__kv_slab *slabs; /* [max_slabs] */
     uint32_t *refs;             /* [max_slabs * blocks_per_slab] */
 };

@@ -196,20 +196,27 @@ static uint32_t visible_from(const struct soq__kv_group_layout *layout, uint32_t
 /* A plan without SELECTION promises that only what no later row sees goes: anything else would depend on how rows were batched. */
 static int check_ranges(const struct soq__kv_cache *c, uint32_t n_ranges, uint32_t n, struct soq_error *err)
 {
-    uint32_t at = 0, from, sinks = c->policy.plan.sinks;
-    struct soq__kv_group_layout mask = {.window = c->policy.plan.window};
+    const struct soq__kv_group_layout mask = {.window = c->policy.plan.window};
+    uint32_t at = 0, from = visible_from(&mask, n), sinks = c->policy.plan.sinks < n ? c->policy.plan.sinks : n;
 
-    from = visible_from(&mask, n);
-    for (uint32_t i = 0; i < n_ranges; i++) {
-        const struct soq_kv_range *r = &c->ranges[i];
+    for (uint32_t i = 0; i <= n_ranges; i++) {
+        struct soq_kv_range r = i < n_ranges ? c->ranges[i] : (struct soq_kv_range){n, n};
 
-        if (r->first < at || r->last < r->first || r->last > n)
-            return soq__fail(err, SOQ_EINVAL, "KV policy: range %u, [%u, %u), is not ascending or lies beyond %u", i, r->first, r->last, n);
-        if (r->first > at && (at < sinks || r->first > from))
-            return soq__fail(err, SOQ_EINVAL, "KV policy: drops positions [%u, %u), which rows can still see", at, r->first);
-        at = r->last;
+        if (r.first < at || r.last < r.first || r.last > n)
+            return soq__fail(err, SOQ_EINVAL, "KV policy: range %u, [%u, %u), is not ascending or lies beyond %u", i, r.first, r.last, n);
+        if (r.first > at && (at < sinks || r.first > from))
+            return soq__fail(err, SOQ_EINVAL, "KV policy: drops positions [%u, %u), which rows can still see", at, r.first);
+        at = r.last;
     }
-    return at == n || !n ? 0 : soq__fail(err, SOQ_EINVAL, "KV policy: drops positions [%u, %u), which rows can still see", at, n);
+    return 0;
+}
+
+/* Where the last of the checked ranges begins: all between the sinks and there may go. */
+static uint32_t recent_from(const struct soq__kv_cache *c, uint32_t n_ranges, uint32_t n)
+{
+    const struct soq_kv_range *last = n_ranges ? &c->ranges[n_ranges - 1] : NULL;
+
+    return !last || (last->last < n) ? n : last->first;
 }
 
 /* Asks the policy what stays at n positions and frees the rest of the groups it rules. */
@@ -233,9 +240,9 @@ static int apply_policy(struct soq__kv_seq *seq, uint32_t n, bool end_of_prompt,
     if (n_ranges > c->max_ranges)
         return soq__fail(err, SOQ_EINVAL, "KV policy: %u ranges, but there is room for %u", n_ranges, c->max_ranges);
     rc = check_ranges(c, n_ranges, n, err);
-    for (uint32_t g = 0; !rc && n_ranges && g < c->n_groups; g++)
+    for (uint32_t g = 0; !rc && g < c->n_groups; g++)
         if (c->groups[g].layout.kind == SOQ_GROUP_FULL)
-            free_behind(seq, g, n_ranges > 1 ? c->ranges[0].last : 0, c->ranges[n_ranges - 1].first);
+            free_behind(seq, g, c->policy.plan.sinks, recent_from(c, n_ranges, n));
     return rc;
 }
 
