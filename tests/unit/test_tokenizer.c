@@ -464,6 +464,47 @@ Test(tokenizer, spans_must_be_in_order)
     soq__tokenizer_free(tok);
 }
 
+/* Words in [] as each pre-tokenizer cuts them. */
+Test(tokenizer, words)
+{
+    static const struct {
+        const char *pre, *words;
+    } cases[] = {
+        {"gpt-2", "[I]['ll][ take][ 12345][  ][ of][ it][!!][\n]"},
+        {"smollm", "[I]['ll][ take][ ][1][2][3][4][5]"},
+        {"falcon", "[x][(][123][45][)]"},
+        {"llama-bpe", "[I]['LL][ take][ ][123][45][ it][!!\n][ ][ ok]"},
+        {"qwen2", "[v][1][2][ done][.\n\n][  ][ x]"},
+        {"qwen35", "[a\xCC\x81][ b]"},
+        {"deepseek-v3", "[123][45][(foo][ bar][),\n]"},
+        {"deepseek-llm", "[one][ two][ ][3][\n][   ]"},
+        {"deepseek-coder", "[one][ two][1][2][\n]"},
+        {"gpt-4o", "[Hello][World][ don't][ http][://]"},
+        {"tekken", "[Hello][World][ don]['t][1][2]"},
+        {"kimi-k2", "[\xE4\xBD\xA0\xE5\xA5\xBD][World][ it's]"},
+        {"bloom", "[one][ two][,][ three]"},
+        {"gpt-2", "[a][\xFF\xFE][ b][\xC3]"}, /* no valid UTF-8 */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200] = "", got[400] = "";
+        struct soq__cuts cuts = {0};
+        struct soq__pretok *p;
+        size_t n = 0;
+
+        for (const char *c = cases[i].words; *c; c++)
+            if (*c != '[' && *c != ']')
+                text[n++] = *c;
+        cr_assert_eq(soq__pretok_create(cases[i].pre, &p, &err), 0, "%s", err.text);
+        cr_assert_eq(soq__pretok_split(p, text, n, &cuts, &err), 0, "%s", err.text);
+        for (size_t k = 0, start = 0, at = 0; k < cuts.n; start = cuts.ends[k++])
+            at += (size_t)snprintf(got + at, sizeof got - at, "[%.*s]", (int)(cuts.ends[k] - start), text + start);
+        cr_assert_str_eq(got, cases[i].words, "%s: %s", cases[i].pre, got);
+        soq__cuts_done(&cuts);
+        soq__pretok_free(p);
+    }
+}
+
 /* Every pre-tokenizer, the same over and over: the suite's timeout is the test. */
 Test(tokenizer, long_runs_take_linear_time)
 {
