@@ -369,6 +369,10 @@ int soq__registry_claim_sections(const struct soq__registry *r, struct soq__sett
                 continue;
             snprintf(section, sizeof section, "%s.%s", family, c->manifest.name);
             rc = soq__settings_claim(settings, section, err);
+            if (rc && rc != -SOQ_ENOMEM) {
+                soq__log(SOQ_LOG_WARN, "plugin %s has no section: %s", c->id, err ? err->text : section);
+                rc = 0;
+            }
         }
     }
     return rc;
