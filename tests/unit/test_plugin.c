@@ -606,7 +606,8 @@ static char logged[4096];
 static void remember(void *user, int level, const char *text)
 {
     (void)user;
-    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s: %s\n", soq__log_level_text((enum soq_log_level)level), text);
+    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s: %s\n",
+             soq__log_level_text((enum soq_log_level)level), text);
 }
 
 struct bench {
