@@ -46,27 +46,34 @@ static struct soq__merge_slot *find_slot(const struct soq__byte_rules *r, uint32
     return &r->slots[i];
 }
 
+static int bad_merge(struct soq__text merge, uint32_t rank, struct soq_error *err)
+{
+    return soq__fail(err, SOQ_ECORRUPT, "tokenizer.ggml.merges[%u] = \"%.*s\" is no pair of tokens that makes a token", rank,
+                     (int)(merge.len < 100 ? merge.len : 100), merge.len ? merge.data : "");
+}
+
 /* joined: scratch. */
 static int add_merge(struct soq__tokenizer *tok, struct soq__text merge, uint32_t rank, struct soq_buf *joined,
                      struct soq_error *err)
 {
     const struct soq__vocab *v = &tok->vocab;
     const char *space = merge.len > 2 ? memchr(merge.data + 1, ' ', merge.len - 2) : NULL;
-    size_t n = space ? (size_t)(space - merge.data) : 0;
+    size_t n = space ? (size_t)(space - merge.data) : 0; /* of the left one */
     struct soq__merge_slot *slot;
     int32_t left, right, id;
 
+    if (!space)
+        return bad_merge(merge, rank, err);
     soq__buf_clear(joined);
     soq__buf_append(joined, merge.data, n);
-    soq__buf_append(joined, merge.data + n + (n > 0), merge.len - n - (n > 0));
+    soq__buf_append(joined, space + 1, merge.len - n - 1);
     if (!soq__buf_ok(joined))
         return soq__fail(err, SOQ_ENOMEM, "out of memory for a merge");
     left = soq__vocab_find(v, joined->data, n);
     right = soq__vocab_find(v, joined->data + n, joined->len - n);
     id = soq__vocab_find(v, joined->data, joined->len);
-    if (!n || left < 0 || right < 0 || id < 0)
-        return soq__fail(err, SOQ_ECORRUPT, "tokenizer.ggml.merges[%u] = \"%.*s\" is no pair of tokens that makes a token",
-                         rank, (int)(merge.len < 100 ? merge.len : 100), merge.len ? merge.data : "");
+    if (left < 0 || right < 0 || id < 0)
+        return bad_merge(merge, rank, err);
     slot = find_slot(&tok->byte, (uint32_t)left, (uint32_t)right);
     /* The first of equal pairs counts; ordinary text never becomes a control token. */
     if (slot->left == FREE && soq__vocab_find_plain(v, joined->data, joined->len) >= 0)
