@@ -132,7 +132,7 @@ static int load_tokenizer(struct soq__model *m, struct soq_error *err)
 
     if (!soq__gguf_find(m->gguf, "tokenizer.ggml.model"))
         return 0;
-    rc = soq__vocab_from_gguf(m->gguf, &m->tokenizer, err);
+    rc = soq__tokenizer_from_gguf(m->gguf, &m->tokenizer, err);
     if (rc)
         return rc;
     if ((uint32_t)soq__tokenizer_n_tokens(m->tokenizer) > m->hparams.dim[SOQ__DIM_VOCAB])

@@ -107,7 +107,7 @@ static inline int for_each_backend(void (*test)(const char *use))
     int n = 0;
 
     cr_assert(rt != NULL, "%s", err.text);
-    soq__registry_try_all(rt->registry);
+    cr_assert_eq(soq__registry_try_all(rt->registry, &err), 0, "%s", err.text);
     for (size_t i = 0; i < soq__registry_count(rt->registry) && n < 8; i++) {
         const struct soq__candidate *c = soq__registry_candidate(rt->registry, i);
 
