@@ -74,12 +74,18 @@ static int read_u64(struct parser *p, const char *what, uint64_t *out)
     return 0;
 }
 
+/* UTF-8 without C0 and C1 control characters. */
 static bool printable(struct soq__gguf_str s)
 {
-    for (size_t i = 0; i < s.len; i++)
-        if ((unsigned char)s.data[i] < 0x20 || s.data[i] == 0x7f)
+    for (size_t i = 0; i < s.len;) {
+        uint32_t cp;
+        size_t n = soq__utf8_decode(s.data + i, s.len - i, &cp);
+
+        if (n == 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
             return false;
-    return soq__utf8_valid(s.data, s.len);
+        i += n;
+    }
+    return true;
 }
 
 /* A key or tensor name. */

@@ -61,6 +61,7 @@ static const struct bad_file bad_files[] = {
      SOQ_ECORRUPT},
     {KEYS(1) "u64 3 raw a u8 27 raw b u32 4 u32 1", "key 1 of 1: the name is not UTF-8 text", SOQ_ECORRUPT},
     {KEYS(1) "u64 3 raw a u8 0 raw b u32 4 u32 1", "key 1 of 1: the name is not UTF-8 text", SOQ_ECORRUPT},
+    {KEYS(1) "u64 2 u8 0xc2 0x9b u32 4 u32 1", "key 1 of 1: the name is not UTF-8 text", SOQ_ECORRUPT},
     {KEYS(1) "u64 2 u8 0xc3 0x28 u32 4 u32 1", "key 1 of 1: the name is not UTF-8 text", SOQ_ECORRUPT},
     {KEYS(2) "key a 4 u32 1 u64 0 zeros 9", "key 2 of 2: the name is empty", SOQ_ECORRUPT},
     {KEYS(1) "key abcdef 13 zeros 9", "key 'abcdef': the value's type 13 does not exist", SOQ_ECORRUPT},
