@@ -1,7 +1,6 @@
 /* soquete.h: runtimes, models, sessions. */
 #include "engine/runtime.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -34,27 +33,6 @@ static int load_settings(struct soq__settings *settings, const struct soq_runtim
     return rc;
 }
 
-/* Sections of installed plugins are valid although the plugin that checks them is loaded later, or never. */
-static int claim_sections(struct soq_runtime *rt, struct soq_error *err)
-{
-    for (size_t i = 0; i < soq__registry_count(rt->registry); i++) {
-        const struct soq__candidate *c = soq__registry_candidate(rt->registry, i);
-
-        for (uint32_t role = SOQ_ROLE_BACKEND; c->readable && role <= SOQ_ROLE_COMM; role++) {
-            char section[128];
-            int rc;
-
-            if (!(c->manifest.roles >> role & 1) || !soq__role_section(role))
-                continue;
-            snprintf(section, sizeof section, "%s.%s", soq__role_section(role), c->manifest.name);
-            rc = soq__settings_claim(rt->settings, section, err);
-            if (rc)
-                return rc;
-        }
-    }
-    return soq__settings_check_unclaimed(rt->settings, err);
-}
-
 static int build_runtime(struct soq_runtime *rt, const struct soq_runtime_params *p, struct soq_error *err)
 {
     struct soq__registry_params rp = {.dirs = p->plugin_dirs};
@@ -70,7 +48,9 @@ static int build_runtime(struct soq_runtime *rt, const struct soq_runtime_params
         rp.n_dirs++;
     rp.config_dirs = soq__settings_list(rt->settings, "runtime", "plugin_dir", &rp.n_config_dirs);
     rc = soq__registry_create(&rp, &rt->registry, err);
-    return rc ? rc : claim_sections(rt, err);
+    if (!rc) /* a plugin that checks its section is loaded later, or never */
+        rc = soq__registry_claim_sections(rt->registry, rt->settings, err);
+    return rc ? rc : soq__settings_check_unclaimed(rt->settings, err);
 }
 
 int soq_runtime_create(const struct soq_runtime_params *params, struct soq_runtime **runtime_out, struct soq_error *err)
