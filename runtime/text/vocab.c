@@ -143,7 +143,7 @@ static int check(const struct soq__vocab_desc *d, struct soq_error *err)
                              d->tokens[i].len, SOQ__TOKEN_BYTES_MAX);
         if (type == SOQ_TOKEN_BYTE && soq__vocab_byte_value(d->tokens[i].data, d->tokens[i].len) < 0)
             return soq__fail(err, SOQ_ECORRUPT, "tokenizer.ggml.tokens[%u] = \"%.*s\" is a byte token but not like <0x0A>", i,
-                             (int)(d->tokens[i].len < 100 ? d->tokens[i].len : 100), d->tokens[i].data);
+                             (int)(d->tokens[i].len < 100 ? d->tokens[i].len : 100), d->tokens[i].len ? d->tokens[i].data : "");
     }
     return 0;
 }
