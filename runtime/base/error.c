@@ -28,21 +28,20 @@ int soq__fail(struct soq_error *err, enum soq_error_code code, const char *fmt, 
     return -(int)code;
 }
 
-int soq__fail_prefix(struct soq_error *err, const char *fmt, ...)
+void soq__fail_prefix(struct soq_error *err, const char *fmt, ...)
 {
     char old[SOQ_ERROR_TEXT_MAX];
     va_list args;
     size_t n;
 
     if (!err)
-        return -SOQ_EINTERNAL;
+        return;
     memcpy(old, err->text, sizeof old);
     va_start(args, fmt);
     set_text(err, fmt, args);
     va_end(args);
     n = strlen(err->text);
     snprintf(err->text + n, sizeof err->text - n, ": %s", old);
-    return err->code;
 }
 
 const char *soq__error_text(int code)

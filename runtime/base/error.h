@@ -12,8 +12,8 @@
  * code is one of SOQ_E..., positive. A message that is too long ends in "...". */
 int soq__fail(struct soq_error *err, enum soq_error_code code, const char *fmt, ...) SOQ_PRINTF(3, 4);
 
-/* Puts "<text>: " in front of the message that err already has; returns err's code. Used where context is known only above. */
-int soq__fail_prefix(struct soq_error *err, const char *fmt, ...) SOQ_PRINTF(2, 3);
+/* Puts "<text>: " in front of the message that err already has. Used where context is known only above. */
+void soq__fail_prefix(struct soq_error *err, const char *fmt, ...) SOQ_PRINTF(2, 3);
 
 /* The code's short text ("out of memory"); code may be negative or positive; "ok" for 0. */
 const char *soq__error_text(int code);

@@ -49,7 +49,8 @@ int soq__role_init(struct soq__role_instance *in, struct soq__registry *registry
     rc = table.init(self, host, &in->config.view, err);
     if (rc) {
         soq__free(self);
-        return soq__fail_prefix(err, "plugin %s", in->plugin->id);
+        soq__fail_prefix(err, "plugin %s", in->plugin->id);
+        return rc;
     }
     in->self = self;
     return 0;
@@ -81,8 +82,10 @@ static int init_roles(struct soq__engine *e, const struct soq__engine_params *p,
         const char *spec = soq__settings_string(p->settings, wanted[i].section, wanted[i].key);
         int rc = soq__role_init(wanted[i].instance, p->registry, p->settings, wanted[i].role, spec, &e->host.services, err);
 
-        if (rc)
-            return soq__fail_prefix(err, "[%s] %s = %s", wanted[i].section, wanted[i].key, spec);
+        if (rc) {
+            soq__fail_prefix(err, "[%s] %s = %s", wanted[i].section, wanted[i].key, spec);
+            return rc;
+        }
     }
     return 0;
 }
@@ -104,8 +107,10 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
     struct soq_kv_plan plan = {.struct_size = sizeof plan};
     int rc = policy->plugin->ops.kv_policy->describe(policy->self, &shape, &plan, err);
 
-    if (rc)
-        return soq__fail_prefix(err, "[kv] policy = %s", policy->plugin->name);
+    if (rc) {
+        soq__fail_prefix(err, "[kv] policy = %s", policy->plugin->name);
+        return rc;
+    }
     if (plan.needs)
         return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] policy = %s: policies that select entries by attention are not supported yet",
                          policy->plugin->name);

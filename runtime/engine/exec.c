@@ -30,7 +30,8 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
     rc = in->ops->init(self, &x->host->services, &in->config.view, &params, err);
     if (rc) {
         soq__free(self);
-        return soq__fail_prefix(err, "backend %s", in->choice->plugin->id);
+        soq__fail_prefix(err, "backend %s", in->choice->plugin->id);
+        return rc;
     }
     in->self = self;
     return 0;

@@ -103,8 +103,10 @@ static int prepare(struct loader *ld, const struct soq__gguf_tensor *t, uint32_t
     memcpy(name, t->name.data, t->name.len);
     name[t->name.len] = '\0';
     rc = in->ops->memory->weight_prepare(in->self, &desc, &info, ld->err);
-    if (rc)
-        return soq__fail_prefix(ld->err, "%s: tensor %s", soq__gguf_path(ld->net->model->gguf), name);
+    if (rc) {
+        soq__fail_prefix(ld->err, "%s: tensor %s", soq__gguf_path(ld->net->model->gguf), name);
+        return rc;
+    }
     *out = info.weight;
     ld->net->weight_bytes += info.bytes;
     if (!(info.flags & SOQ_WEIGHT_KEEPS_SOURCE))
@@ -159,8 +161,10 @@ static int make_view(struct soq__net *net, uint32_t rows, uint32_t cols, struct 
     soq_buffer buffer;
     int rc = in->ops->memory->buffer_alloc(in->self, bytes, &buffer, err);
 
-    if (rc)
-        return soq__fail_prefix(err, "activation buffer of %u x %u", rows, cols);
+    if (rc) {
+        soq__fail_prefix(err, "activation buffer of %u x %u", rows, cols);
+        return rc;
+    }
     net->buffers[net->n_buffers++] = buffer;
     net->buffer_bytes += bytes;
     *out = (struct soq_view){.buffer = buffer, .rows = rows, .cols = cols, .row_stride = cols, .dtype = SOQ_DTYPE_F32};

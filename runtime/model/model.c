@@ -152,7 +152,9 @@ static int load_template(struct soq__model *m, const char *template_path, struct
         if (!rc)
             rc = soq__jinja_parse(soq__buf_str(&file), file.len, &m->chat_template, err);
         soq__buf_done(&file);
-        return rc ? soq__fail_prefix(err, "chat template %s", template_path) : 0;
+        if (rc)
+            soq__fail_prefix(err, "chat template %s", template_path);
+        return rc;
     }
     if (!soq__gguf_find(m->gguf, "tokenizer.chat_template"))
         return 0;
