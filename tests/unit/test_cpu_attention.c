@@ -1,0 +1,320 @@
+/* Attention over blocks against a naive F64 softmax: masks, shared kv heads, windows, sinks, soft caps, both plane types, odd
+ * sizes; and that results depend on nothing but what a row sees. */
+#include "cpu_support.h"
+
+struct shape {
+    uint32_t n_heads, n_kv_heads, dk, dv, layers, block_tokens, dtype;
+    float softcap;
+    uint32_t window, sinks;
+    bool sink_logits;
+};
+
+/* A cache of one sequence whose keys and values the test knows, over a group whose blocks lie in the slab backwards. */
+struct cache {
+    struct cpu_fixture f;
+    struct shape s;
+    soq_kv_group group;
+    soq_buffer slab;
+    uint32_t n_blocks, n_entries;
+    struct cpu_matrix q, k, v; /* of every position */
+    soq_weight sinks;
+    float sink_values[64];
+};
+
+enum { LAYER = 1 };
+
+static void open_cache(struct cache *c, const char *variant, const char *threads, struct shape s, uint32_t n_entries)
+{
+    uint64_t size = s.dtype == SOQ_DTYPE_F32 ? 4 : 2;
+    struct soq_kv_plane planes[2] = {
+        {.struct_size = sizeof planes[0],
+         .role = SOQ_PLANE_KEY,
+         .heads = s.n_kv_heads,
+         .width = s.dk,
+         .tokens_per_entry = 1,
+         .alias = -1},
+        {.struct_size = sizeof planes[0],
+         .role = SOQ_PLANE_VALUE,
+         .heads = s.n_kv_heads,
+         .width = s.dv,
+         .tokens_per_entry = 1,
+         .alias = -1},
+    };
+    struct soq_kv_group_desc desc = {
+        .struct_size = sizeof desc,
+        .kind = SOQ_GROUP_FULL,
+        .n_layers = s.layers,
+        .block_tokens = s.block_tokens,
+        .n_planes = 2,
+        .plane_stride = sizeof planes[0],
+        .planes = planes,
+    };
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    c->s = s;
+    c->n_entries = n_entries;
+    c->n_blocks = (n_entries + s.block_tokens - 1) / s.block_tokens;
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes = (s.block_tokens * planes[i].width * size + 7) / 8 * 8;
+
+        planes[i].format = (struct soq_kv_format){.struct_size = sizeof planes[i].format,
+                                                  .kind = SOQ_FORMAT_PLAIN,
+                                                  .dtype = s.dtype,
+                                                  .tail_dtype = s.dtype,
+                                                  .tile_bytes = bytes};
+        desc.block_bytes += bytes * s.layers * s.n_kv_heads;
+    }
+    desc.max_blocks = c->n_blocks;
+    cpu_setup(&c->f, variant, threads, "f32", "1", 512);
+    cr_assert_eq(c->f.ops->attention->group_create(c->f.self, &desc, &c->group, &err), 0, "%s", err.text);
+    cr_assert_eq(c->f.ops->memory->buffer_alloc(c->f.self, desc.block_bytes * c->n_blocks, &c->slab, &err), 0);
+    memset((void *)(uintptr_t)c->slab, 0xff, desc.block_bytes * c->n_blocks);
+    cr_assert_eq(c->f.ops->attention->group_slab(c->f.self, c->group, 0, 0, c->n_blocks, c->slab, &err), 0, "%s", err.text);
+    c->q = cpu_matrix(n_entries, s.n_heads * s.dk, 0, 1);
+    c->k = cpu_matrix(n_entries, s.n_kv_heads * s.dk, 5, 2);
+    c->v = cpu_matrix(n_entries, s.n_kv_heads * s.dv, 0, 3);
+    for (uint32_t h = 0; h < s.n_heads; h++)
+        c->sink_values[h] = 0.5f * (float)h - 1.0f;
+    c->sinks = s.sink_logits ? cpu_vector(&c->f, c->sink_values, s.n_heads) : 0;
+}
+
+static void close_cache(struct cache *c)
+{
+    c->f.ops->memory->weight_free(c->f.self, c->sinks);
+    c->f.ops->attention->group_free(c->f.self, c->group);
+    c->f.ops->memory->buffer_free(c->f.self, c->slab);
+    cpu_teardown(&c->f);
+    cpu_matrix_done(&c->q);
+    cpu_matrix_done(&c->k);
+    cpu_matrix_done(&c->v);
+}
+
+static struct soq_view rows_of(const struct cpu_matrix *m, uint32_t first, uint32_t n)
+{
+    struct soq_view view = m->view;
+
+    view.offset += (uint64_t)first * view.row_stride * sizeof(float);
+    view.rows = n;
+    return view;
+}
+
+static struct soq_step_segment segment(uint32_t first, uint32_t n)
+{
+    return (struct soq_step_segment){.n_layers = UINT32_MAX, .n_heads = UINT32_MAX, .first_entry = first, .n_entries = n};
+}
+
+/* Appends positions [first, first + n) and attends from them; results go to the same rows of out. */
+static void chunk(struct cache *c, uint32_t first, uint32_t n, struct cpu_matrix *out)
+{
+    struct cpu_step *step = cpu_step(n, first);
+    struct soq_kv_append_args append = {sizeof append, LAYER, c->group, rows_of(&c->k, first, n), rows_of(&c->v, first, n)};
+    struct soq_attention_args args = {
+        .struct_size = sizeof args,
+        .layer = LAYER,
+        .group = c->group,
+        .n_heads = c->s.n_heads,
+        .n_kv_heads = c->s.n_kv_heads,
+        .head_dim_k = c->s.dk,
+        .head_dim_v = c->s.dv,
+        .scale = 0.7f,
+        .softcap = c->s.softcap,
+        .window = c->s.window,
+        .sinks = c->s.sinks,
+        .sink_logits = c->sinks,
+        .q = rows_of(&c->q, first, n),
+        .out = rows_of(&out[0], first, n),
+    };
+
+    if (first == 0)
+        for (uint32_t i = 0; i < c->n_blocks; i++)
+            step->edits[step->step.n_edits++] = (struct soq_step_edit){0, 0, i, c->n_blocks - 1 - i};
+    step->segments[0] = segment(0, first + n);
+    step->step.n_segments = 1;
+    step->seqs[0].n_segments = 1;
+    cpu_begin(&c->f, step);
+    cr_assert_eq(c->f.ops->attention->kv_append(c->f.self, &append), 0);
+    cr_assert_eq(c->f.ops->attention->attention(c->f.self, &args), 0);
+    cpu_end(&c->f);
+    free(step);
+}
+
+static bool sees(const struct shape *s, uint32_t q, uint32_t p)
+{
+    return p <= q && (s->window == 0 || p + s->window > q || p < s->sinks);
+}
+
+static void reference(const struct cache *c, uint32_t row, uint32_t head, double *out)
+{
+    const struct shape *s = &c->s;
+    uint32_t kv = head / (s->n_heads / s->n_kv_heads);
+    double total = s->sink_logits ? exp((double)c->sink_values[head]) : 0;
+
+    memset(out, 0, s->dv * sizeof *out);
+    for (uint32_t p = 0; p <= row; p++) {
+        double score = 0, weight;
+
+        if (!sees(s, row, p))
+            continue;
+        for (uint32_t d = 0; d < s->dk; d++)
+            score += (double)*cpu_at(&c->q, row, head * s->dk + d) * *cpu_at(&c->k, p, kv * s->dk + d);
+        score *= (double)0.7f;
+        score = s->softcap > 0 ? s->softcap * tanh(score / s->softcap) : score;
+        weight = exp(score);
+        total += weight;
+        for (uint32_t d = 0; d < s->dv; d++)
+            out[d] += weight * *cpu_at(&c->v, p, kv * s->dv + d);
+    }
+    for (uint32_t d = 0; d < s->dv; d++)
+        out[d] /= total;
+}
+
+static void check_shape(const char *variant, struct shape s, uint32_t n, uint32_t step)
+{
+    struct cpu_matrix out = cpu_matrix(n, s.n_heads * s.dv, 3, 4);
+    double expected[512], tolerance = s.dtype == SOQ_DTYPE_F32 ? 5e-6 : 4e-3;
+    struct cache c;
+
+    open_cache(&c, variant, "2", s, n);
+    for (uint32_t first = 0; first < n; first += step)
+        chunk(&c, first, n - first < step ? n - first : step, &out);
+    for (uint32_t row = 0; row < n; row += row % 5 + 1)
+        for (uint32_t h = 0; h < s.n_heads; h++) {
+            reference(&c, row, h, expected);
+            for (uint32_t d = 0; d < s.dv; d++)
+                cr_assert(fabs(*cpu_at(&out, row, h * s.dv + d) - expected[d]) < tolerance,
+                          "%s: row %u, head %u, %u: %g is not %g", variant, row, h, d, (double)*cpu_at(&out, row, h * s.dv + d),
+                          expected[d]);
+        }
+    close_cache(&c);
+    cpu_matrix_done(&out);
+}
+
+Test(cpu_attention, against_f64)
+{
+    static const struct shape shapes[] = {
+        {9, 3, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, false},   {9, 3, 64, 64, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, false},
+        {4, 1, 256, 256, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, false}, {2, 2, 20, 12, 3, 16, SOQ_DTYPE_F32, 0, 0, 0, false},
+        {2, 1, 7, 9, 2, 8, SOQ_DTYPE_F16, 0, 0, 0, false},      {6, 2, 24, 24, 2, 64, SOQ_DTYPE_F32, 5, 0, 0, false},
+        {6, 2, 24, 24, 2, 1, SOQ_DTYPE_F32, 0, 40, 0, false},   {6, 2, 24, 24, 2, 32, SOQ_DTYPE_F32, 0, 40, 4, false},
+        {6, 2, 24, 72, 2, 32, SOQ_DTYPE_F32, 2, 1, 0, true},    {40, 1, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, true},
+        {6, 2, 24, 24, 2, 256, SOQ_DTYPE_F32, 0, 33, 35, true},
+    };
+
+    for (const char *const *v = cpu_variants(); *v; v++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            check_shape(*v, shapes[i], 150, 150);
+            check_shape(*v, shapes[i], 70, 13);
+        }
+}
+
+Test(cpu_attention, several_splits)
+{
+    for (const char *const *v = cpu_variants(); *v; v++)
+        check_shape(*v, (struct shape){2, 1, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, false}, 1300, 500);
+}
+
+/* One by one (splits in parallel), in chunks, on any number of threads. */
+Test(cpu_attention, chunks_and_threads_give_the_same_bits)
+{
+    static const struct {
+        const char *threads;
+        uint32_t step;
+    } ways[] = {{"1", 512}, {"2", 1}, {"3", 1}, {"2", 7}, {"3", 100}};
+    static const struct shape shapes[] = {{6, 2, 24, 24, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, true},
+                                          {6, 2, 24, 24, 2, 32, SOQ_DTYPE_F32, 0, 600, 4, false}};
+    enum { N = 1100 };
+
+    for (const char *const *v = cpu_variants(); *v; v++)
+        for (size_t k = 0; k < 2; k++) {
+            struct cpu_matrix first = cpu_matrix(N, 6 * 24, 0, 4);
+
+            for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+                struct cpu_matrix out = cpu_matrix(N, 6 * 24, 0, 5);
+                struct cache c;
+
+                open_cache(&c, *v, ways[i].threads, shapes[k], N);
+                for (uint32_t at = 0; at < N; at += ways[i].step)
+                    chunk(&c, at, N - at < ways[i].step ? N - at : ways[i].step, i ? &out : &first);
+                cr_assert(i == 0 || memcmp(cpu_at(&out, 0, 0), cpu_at(&first, 0, 0), N * 6 * 24 * sizeof(float)) == 0,
+                          "%s, shape %zu: way %zu differs", *v, k, i);
+                close_cache(&c);
+                cpu_matrix_done(&out);
+            }
+            cpu_matrix_done(&first);
+        }
+}
+
+/* The same entries in one segment, in two that leave out what nobody sees, in one of a length that ends in a tile. */
+Test(cpu_attention, segments_and_copies)
+{
+    static const struct shape s = {2, 1, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 50, 4, false};
+    enum { N = 700 };
+
+    for (const char *const *v = cpu_variants(); *v; v++) {
+        struct cpu_matrix out = cpu_matrix(N, 32, 0, 4), again = cpu_matrix(1, 32, 0, 4);
+        struct soq_attention_args args = {.struct_size = sizeof args, .layer = LAYER, .n_heads = 2, .n_kv_heads = 1};
+        struct cpu_step *step = cpu_step(1, N - 1);
+        struct cache c;
+
+        open_cache(&c, *v, "2", s, N);
+        chunk(&c, 0, 500, &out);
+        chunk(&c, 500, N - 500, &out);
+        /* Slot 2 gets the same blocks but for the last, which is a copy in the place of the first, whose entries moved. */
+        for (uint32_t i = 0; i < c.n_blocks; i++)
+            step->edits[step->step.n_edits++] = (struct soq_step_edit){2, 0, i, i > 3 ? c.n_blocks - 1 - i : SOQ_BLOCK_NONE};
+        step->edits[step->step.n_edits++] = (struct soq_step_edit){2, 0, 0, c.n_blocks - 1};
+        step->edits[step->step.n_edits++] = (struct soq_step_edit){2, 0, c.n_blocks - 1, c.n_blocks - 3};
+        step->copies[step->step.n_copies++] = (struct soq_step_copy){0, c.n_blocks - 3, 0, N % 32};
+        step->seqs[0].slot = 2;
+        step->seqs[0].n_segments = step->step.n_segments = 2;
+        step->segments[0] = segment(0, 20);
+        step->segments[1] = segment(640, N - 640);
+        args.group = c.group;
+        args.head_dim_k = args.head_dim_v = 16;
+        args.scale = 0.7f;
+        args.window = s.window;
+        args.sinks = s.sinks;
+        args.q = rows_of(&c.q, N - 1, 1);
+        args.out = again.view;
+        cpu_begin(&c.f, step);
+        cr_assert_eq(c.f.ops->attention->attention(c.f.self, &args), 0);
+        cpu_end(&c.f);
+        cr_assert_eq(memcmp(cpu_at(&again, 0, 0), cpu_at(&out, N - 1, 0), 32 * sizeof(float)), 0);
+        close_cache(&c);
+        cpu_matrix_done(&out);
+        cpu_matrix_done(&again);
+        free(step);
+    }
+}
+
+Test(cpu_attention, sees_nothing)
+{
+    static const struct shape s = {2, 1, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, true};
+
+    for (const char *const *v = cpu_variants(); *v; v++) {
+        struct cpu_matrix out = cpu_matrix(10, 32, 0, 4);
+        struct soq_attention_args args = {.struct_size = sizeof args, .layer = LAYER, .n_heads = 2, .n_kv_heads = 1};
+        struct cpu_step *step = cpu_step(10, 0);
+        struct cache c;
+
+        open_cache(&c, *v, "2", s, 10);
+        step->edits[step->step.n_edits++] = (struct soq_step_edit){0, 0, 0, 0};
+        step->step.n_segments = step->seqs[0].n_segments = 1;
+        step->segments[0] = segment(0, 0);
+        args.group = c.group;
+        args.head_dim_k = args.head_dim_v = 16;
+        args.scale = 1;
+        args.sink_logits = c.sinks;
+        args.q = c.q.view;
+        args.out = out.view;
+        cpu_begin(&c.f, step);
+        cr_assert_eq(c.f.ops->attention->attention(c.f.self, &args), 0);
+        cpu_end(&c.f);
+        for (uint32_t r = 0; r < 10; r++)
+            for (uint32_t d = 0; d < 32; d++)
+                cr_assert_eq(*cpu_at(&out, r, d), 0.0f);
+        close_cache(&c);
+        cpu_matrix_done(&out);
+        free(step);
+    }
+}
