@@ -169,7 +169,7 @@ int soq__gguf_u64(const struct soq__gguf *g, const char *key, uint64_t *out, str
 
 int soq__gguf_u32(const struct soq__gguf *g, const char *key, uint32_t *out, struct soq_error *err)
 {
-    uint64_t value;
+    uint64_t value = 0;
     int rc = soq__gguf_u64(g, key, &value, err);
 
     if (rc)

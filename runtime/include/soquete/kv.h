@@ -1,0 +1,172 @@
+/* The KV cache: formats and groups, and the roles kv_policy (which entries stay) and kv_codec (how they are stored). Part of
+ * the plugin ABI: include soquete/plugin.h. */
+#ifndef SOQUETE_KV_H
+#define SOQUETE_KV_H
+
+#include "soquete/dtype.h"
+#include "soquete/host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- KV cache formats and groups --------------------------------------------------------------------------------- */
+
+enum soq_kv_format_kind {
+    SOQ_FORMAT_PLAIN = 1,    /* elements of dtype, token by token: a tile is [tokens][width] */
+    SOQ_FORMAT_AFFINE = 2,   /* codes of `bits`, scale (and minimum) per group */
+    SOQ_FORMAT_CODEBOOK = 3, /* codes of `bits` into a table, scale per group */
+    SOQ_FORMAT_OPAQUE = 4,   /* only the codec can decode it */
+};
+
+/* How a codec stores one tile: block_tokens x width numbers of one (layer, head). A backend has fast kernels for the
+ * descriptions it knows and decodes tiles through the codec for all others. */
+struct soq_kv_format {
+    uint32_t struct_size;
+    uint32_t kind;  /* enum soq_kv_format_kind */
+    uint32_t dtype; /* PLAIN: of the elements; else of scales */
+    uint32_t bits;
+    uint32_t group_tokens, group_dims; /* one scale per group_tokens x group_dims */
+    uint32_t symmetric;
+    uint32_t rotation;    /* 0 none, 1 Hadamard, 2 Hadamard with signs */
+    uint32_t outliers;    /* kept exactly, per group */
+    uint32_t sketch_bits; /* per element, of the residual */
+    uint32_t pre_rope;    /* keys are stored before RoPE */
+    uint32_t tail_dtype;  /* of the open block at the end of a sequence, which is always PLAIN */
+    uint32_t codebook_size;
+    const float *codebook; /* static storage of the plugin, or NULL */
+    uint64_t tile_bytes;   /* of one full tile, a multiple of 8 */
+};
+
+enum soq_kv_plane_role {
+    SOQ_PLANE_KEY = 1,
+    SOQ_PLANE_VALUE = 2,
+    SOQ_PLANE_LATENT = 3,   /* MLA: K and V in one */
+    SOQ_PLANE_INDEX = 4,    /* keys of an indexer */
+    SOQ_PLANE_POSITION = 5, /* int32 per head and entry, after an eviction */
+};
+
+/* One kind of data kept per entry. Tiles of a block lie in the order [plane][layer][head]. */
+struct soq_kv_plane {
+    uint32_t struct_size;
+    uint32_t role;
+    uint32_t heads, width;     /* heads x width numbers per layer and entry */
+    uint32_t tokens_per_entry; /* 1; 4 or 128 where an entry stands for several tokens */
+    int32_t alias;             /* index of the plane whose storage this one is a prefix of, -1: own storage */
+    struct soq_kv_format format;
+};
+
+enum soq_kv_group_kind {
+    SOQ_GROUP_FULL = 1,
+    SOQ_GROUP_WINDOW = 2,
+    SOQ_GROUP_LATENT = 3,
+    SOQ_GROUP_INDEXED = 4,
+    SOQ_GROUP_RECURRENT = 5
+};
+
+/* Layers that share one block table. */
+struct soq_kv_group_desc {
+    uint32_t struct_size;
+    uint32_t index; /* the `group` of the step */
+    uint32_t kind;
+    uint32_t n_layers;
+    uint32_t block_tokens; /* P, a power of two */
+    uint32_t max_blocks;   /* per sequence: length of a table line */
+    uint32_t n_planes, plane_stride;
+    const struct soq_kv_plane *planes;
+    uint64_t block_bytes; /* of class 0 */
+};
+
+/* ---- KV policy: which entries stay ------------------------------------------------------------------------------- */
+
+/* The model's cache, as the policy may plan for it. */
+struct soq_kv_shape {
+    uint32_t struct_size;
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t context;      /* entries a sequence may have */
+    uint32_t block_tokens; /* P */
+    uint32_t model_window; /* the model's own sliding window, 0: none */
+};
+
+enum soq_kv_need {
+    SOQ_NEED_MASS = 1,         /* attention mass per entry */
+    SOQ_NEED_LAST_QUERIES = 2, /* the last `queries` queries */
+    SOQ_NEED_PRE_ROPE_KEYS = 4,
+    SOQ_NEED_CROSS_HEAD = 8, /* budgets differ between heads */
+    SOQ_NEED_SELECTION = 16, /* keeps sets that are not sinks + window: survivors are copied together */
+};
+
+struct soq_kv_plan {
+    uint32_t struct_size;
+    uint32_t needs;                     /* SOQ_NEED_... */
+    uint32_t window;                    /* a row sees the last `window` positions, itself included; 0: all */
+    uint32_t sinks;                     /* and the first `sinks` */
+    uint32_t grid;                      /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
+    uint32_t queries;                   /* for SOQ_NEED_LAST_QUERIES */
+    uint32_t no_prefix_hits, no_drafts; /* nonzero: cannot work with them */
+    uint64_t peak_entries; /* with SELECTION: the most entries a sequence holds per layer and head, for admission; 0: context */
+};
+
+/* Positions [first, last) stay. */
+struct soq_kv_range {
+    uint32_t first, last;
+};
+
+/* A commit on the grid. All layers and heads alike unless the plan says SOQ_NEED_CROSS_HEAD. */
+struct soq_kv_commit {
+    uint32_t struct_size;
+    uint32_t n_positions;   /* tokens committed so far, this commit included */
+    uint32_t end_of_prompt; /* nonzero: the prompt ends here */
+    uint32_t max_ranges;    /* room in ranges */
+    const float *mass;      /* [layer][kv_head][position], or NULL */
+};
+
+struct soq_kv_policy_ops {
+    uint32_t struct_size;
+    uint32_t reserved;
+    size_t instance_size;
+    /* Required. config is [kv.NAME]; no device, no thread: a policy is arithmetic on positions. */
+    int (*init)(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err);
+    void (*shutdown)(void *self); /* optional */
+    /* Required. Fills the plan for this model; refuses what cannot work (a budget below sinks + window). *plan_out is zeroed
+     * but for struct_size and means "keep everything" as it comes. Called once per instance, before any commit. */
+    int (*describe)(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err);
+    /* Bytes of per-sequence state: plain data, zeroed at the start of a sequence, owned by the host, which copies it for forks
+     * and swaps and restores it on rollback. */
+    size_t state_size;
+    /* Optional; without it everything stays. Called after a successful step for each grid point passed. Writes the positions
+     * that stay as ascending disjoint ranges; what no later row can see may go. Must be a pure function of state and commit. */
+    int (*on_commit)(void *self, void *state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges,
+                     uint32_t *n_ranges_out, struct soq_error *err);
+};
+
+/* ---- KV codec: how blocks are stored ----------------------------------------------------------------------------- */
+
+/* One tile: block_tokens x width numbers of one layer and head. */
+struct soq_kv_tile {
+    uint32_t struct_size;
+    uint32_t role; /* enum soq_kv_plane_role */
+    uint32_t layer, head;
+    uint32_t tokens, width;
+};
+
+struct soq_kv_codec_ops {
+    uint32_t struct_size;
+    uint32_t reserved;
+    size_t instance_size;
+    int (*init)(void *self, const struct soq_host *host, const struct soq_config *config,
+                struct soq_error *err); /* required; [kv.NAME] */
+    void (*shutdown)(void *self);       /* optional */
+    /* Required. The format of tiles of that shape; refuses shapes that it cannot store (a Hadamard rotation of width 80).
+     * *format_out is zeroed but for struct_size. */
+    int (*describe)(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err);
+    /* Required. src and dst: f32 [tokens][width], row-major, and format.tile_bytes bytes. Any thread, several at once; no
+     * allocation. */
+    int (*encode)(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err);
+    int (*decode)(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
