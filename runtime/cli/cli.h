@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "base/error.h"
+
 /* Exit codes, for scripts. */
 enum {
     SOQ_EXIT_OK = 0,
@@ -18,9 +20,9 @@ enum {
  * main. */
 struct soq__cli_globals {
     const char *config;             /* NULL: the usual places */
-    const char *const *plugin_dirs; /* in order */
+    const char *const *plugin_dirs; /* in order; NULL-terminated */
     size_t n_plugin_dirs;
-    const char *const *overrides; /* "section.key=value", in order */
+    const char *const *overrides; /* "section.key=value", in order; NULL-terminated */
     size_t n_overrides;
 };
 

@@ -1,0 +1,40 @@
+/* `soquete bench`: what its parts share. */
+#ifndef SOQ_CLI_BENCH_H
+#define SOQ_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define SOQ__BENCH_REPS_MAX 64
+
+/* One test: prefill ("pp") or decode ("tg") of `tokens` tokens behind `depth` others. */
+struct soq__bench_test {
+    char name[32]; /* "pp512" */
+    bool decode;
+    int64_t tokens, depth;
+    uint32_t parallel;
+    double rates[SOQ__BENCH_REPS_MAX]; /* tokens per second, of all sequences together */
+    size_t n;
+    double share; /* of the memory bandwidth that decode reached; 0: unknown */
+};
+
+enum soq__bench_format { SOQ__BENCH_TABLE, SOQ__BENCH_CSV, SOQ__BENCH_MD, SOQ__BENCH_JSON, SOQ__BENCH_FORMATS };
+
+struct soq__bench_report {
+    enum soq__bench_format format;
+    const char *model, *backend; /* names */
+    double bandwidth;            /* bytes per second; 0: not measured */
+};
+
+/* "table", "csv", "md", "json"; false: no such format. */
+bool soq__bench_format_parse(const char *text, enum soq__bench_format *out);
+void soq__bench_report_begin(const struct soq__bench_report *report);
+void soq__bench_report_test(const struct soq__bench_report *report, const struct soq__bench_test *test);
+
+/* Bytes per second that `threads` threads read from a buffer that no cache holds: the best of a few passes. */
+int soq__bench_bandwidth(uint32_t threads, double *bytes_per_second_out, struct soq_error *err);
+
+#endif

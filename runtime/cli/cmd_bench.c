@@ -1,0 +1,353 @@
+/* `soquete bench`: prefill, decode, decode at depth, for one sequence or several at once.
+ *
+ * Prefill is timed from the request to the end of the prompt. Decode runs one token more than it counts and is timed from the
+ * first to the last, so that neither the prompt nor the cache's state matters; nothing is sampled but the best token. Several
+ * sequences are requests from several threads, which the engine computes in one batch. The share of the memory bandwidth is
+ * (bytes of the weights that a step reads + bytes of its sequences' caches) x steps per second / bandwidth. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/cpucount.h"
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/interrupt.h"
+#include "cli/job.h"
+#include "cli/load.h"
+#include "cli/out.h"
+#include "cli/term.h"
+#include "config/settings.h"
+
+#define DEPTHS_MAX 32
+#define PARALLEL_MAX 256
+#define TOKENS_MAX (1 << 24)
+
+struct bench_options {
+    int64_t prompt, gen, reps, parallel;
+    const char *depths, *format;
+    bool no_memory;
+};
+
+#define ROW(type, field, ...) SOQ__VALUE(type, struct bench_options, field, __VA_ARGS__)
+
+static const struct soq__opt opts[] = {
+    SOQ__MODEL_OPTION,
+    ROW(SOQ__OPT_INT, prompt, "prompt", 'p', "N", "Tokens of the prefill test; the default is 512; 0: leave it out.", .min = 0,
+        .max = TOKENS_MAX),
+    ROW(SOQ__OPT_INT, gen, "gen", 'n', "N", "Tokens of the decode tests; the default is 128; 0: leave them out.", .min = 0,
+        .max = TOKENS_MAX),
+    ROW(SOQ__OPT_TEXT, depths, "depth", 'd', "LIST", "Tokens in front of the decode tests; the default is 0."),
+    ROW(SOQ__OPT_INT, reps, "reps", 'r', "N", "Repetitions, after a warm-up that is dropped; the default is 3.", .min = 1,
+        .max = SOQ__BENCH_REPS_MAX),
+    ROW(SOQ__OPT_INT, parallel, "parallel", 0, "N", "Sequences at the same time; the default is 1.", .min = 1,
+        .max = PARALLEL_MAX),
+    SOQ__THREADS_OPTION,
+    SOQ__CONTEXT_OPTION,
+    ROW(SOQ__OPT_TEXT, format, "format", 0, "FORMAT", "table, csv, md or json (one object a line); the default is table."),
+    SOQ__FLAG(struct bench_options, no_memory, "no-memory", 0, "Do not measure the machine's memory bandwidth."),
+};
+
+static const struct soq__usage usage = {
+    .command = "bench",
+    .args = "",
+    .about = "Measures prefill and decode: mean, standard deviation and best of the repetitions, in tokens per second of all\n"
+             "sequences together; for decode also the share of the machine's memory bandwidth that it reached.",
+    .opts = opts,
+    .n_opts = sizeof opts / sizeof opts[0],
+};
+
+/* A sequence and the thread that asks for it. */
+struct lane {
+    struct soq__sequence *seq;
+    struct soq__job job;
+    pthread_t thread;
+};
+
+struct bench {
+    const struct bench_options *options;
+    struct soq_model *model;
+    struct soq__bench_report report;
+    struct lane *lanes; /* [n_lanes] */
+    uint32_t n_lanes;
+    int32_t *tokens; /* [context] */
+    int64_t depths[DEPTHS_MAX];
+    size_t n_depths;
+};
+
+/* ---- Jobs */
+
+static void cancel_lanes(void *arg)
+{
+    const struct bench *b = arg;
+
+    for (uint32_t i = 0; i < b->n_lanes; i++)
+        atomic_store(&b->lanes[i].seq->cancelled, true);
+}
+
+static void *run_lane(void *arg)
+{
+    struct lane *lane = arg;
+
+    soq__engine_run(lane->seq->engine, &lane->job, NULL, NULL);
+    return NULL;
+}
+
+/* One thread for each lane beyond the first; how many lanes run. Signals are the main thread's. */
+static uint32_t start_lanes(struct bench *b)
+{
+    sigset_t all, old;
+    uint32_t n = 1;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (n < b->n_lanes && !pthread_create(&b->lanes[n].thread, NULL, run_lane, &b->lanes[n]))
+        n++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return n;
+}
+
+static int check_lanes(const struct bench *b, uint32_t n_started, struct soq_error *err)
+{
+    if (soq__interrupted())
+        return soq__fail(err, SOQ_ECANCELLED, "interrupted");
+    if (n_started < b->n_lanes)
+        return soq__fail(err, SOQ_ENOMEM, "cannot start %u threads", b->n_lanes);
+    for (uint32_t i = 0; i < b->n_lanes; i++) {
+        if (b->lanes[i].job.rc) {
+            *err = b->lanes[i].job.err;
+            return b->lanes[i].job.rc;
+        }
+    }
+    return 0;
+}
+
+/* The same job in every lane: a prompt of n_prompt tokens, then n_gen more. */
+static int run_lanes(struct bench *b, int64_t n_prompt, int64_t n_gen, struct soq_error *err)
+{
+    uint32_t n;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < b->n_lanes && !rc; i++) {
+        rc = soq__job_init(&b->lanes[i].job, b->lanes[i].seq, b->tokens, (size_t)n_prompt, err);
+        b->lanes[i].job.max_tokens = (uint32_t)n_gen;
+    }
+    if (rc)
+        return rc;
+    soq__interrupt_arm(cancel_lanes, b);
+    n = start_lanes(b);
+    run_lane(&b->lanes[0]);
+    for (uint32_t i = 1; i < n; i++)
+        pthread_join(b->lanes[i].thread, NULL);
+    soq__interrupt_disarm();
+    return check_lanes(b, n, err);
+}
+
+/* ---- Tests */
+
+static int time_prefill(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
+{
+    double start = INFINITY, end = 0;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < b->n_lanes && !rc; i++)
+        rc = soq__sequence_rollback(b->lanes[i].seq, 0, err);
+    if (!rc)
+        rc = run_lanes(b, t->tokens, 0, err);
+    for (uint32_t i = 0; i < b->n_lanes; i++) {
+        start = fmin(start, b->lanes[i].job.started);
+        end = fmax(end, b->lanes[i].job.prompt_done);
+    }
+    *seconds_out = end - start;
+    return rc;
+}
+
+/* The prompt is in the cache after the first repetition; all but its last token. */
+static int time_decode(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
+{
+    int64_t n_prompt = t->depth ? t->depth : 1;
+    double start = INFINITY, end = 0;
+    int rc = b->n_lanes > 1 ? run_lanes(b, n_prompt, 0, err) : 0; /* so that all begin to decode together */
+
+    if (!rc)
+        rc = run_lanes(b, n_prompt, t->tokens + 1, err);
+    for (uint32_t i = 0; i < b->n_lanes; i++) {
+        start = fmin(start, b->lanes[i].job.first_token);
+        end = fmax(end, b->lanes[i].job.last_token);
+    }
+    *seconds_out = end - start;
+    return rc;
+}
+
+static uint64_t tensor_bytes(const struct soq__gguf_tensor *t)
+{
+    return t ? t->bytes : 0;
+}
+
+/* Of the weights that every step reads: all but an embedding of its own, of which it reads a few rows. */
+static uint64_t weight_bytes(const struct soq__model *m)
+{
+    uint64_t bytes = tensor_bytes(m->output_norm) + tensor_bytes(m->output ? m->output : m->token_embd);
+
+    for (uint32_t l = 0; l < m->hparams.n_layers; l++)
+        for (int i = 0; i < SOQ__N_LAYER_TENSORS; i++)
+            bytes += tensor_bytes(m->layers[l].tensors[i]);
+    return bytes;
+}
+
+/* Of the cache that a row with n entries before it reads. */
+static double kv_bytes(const struct soq__kv_layout *layout, double n)
+{
+    double bytes = 0;
+
+    for (uint32_t i = 0; i < layout->n_groups; i++) {
+        const struct soq__kv_group_layout *g = &layout->groups[i];
+        double seen = g->window ? fmin(n, (double)g->window + g->sinks) : n;
+
+        bytes += seen * (double)g->block_bytes / layout->block_tokens;
+    }
+    return bytes;
+}
+
+static double bandwidth_share(const struct bench *b, const struct soq__bench_test *t)
+{
+    double kv = kv_bytes(&b->model->engine->layout, (double)t->depth + (double)t->tokens / 2), rate = 0;
+
+    if (!t->decode || b->report.bandwidth <= 0)
+        return 0;
+    for (size_t i = 0; i < t->n; i++)
+        rate = fmax(rate, t->rates[i]);
+    return ((double)weight_bytes(b->model->model) / t->parallel + kv) * rate / b->report.bandwidth;
+}
+
+static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth, struct soq_error *err)
+{
+    struct soq__bench_test t = {.decode = decode, .tokens = tokens, .depth = depth, .parallel = b->n_lanes};
+    uint32_t context = b->model->engine->context;
+    int64_t needed = decode ? depth + tokens + 2 : tokens;
+
+    if (needed > context)
+        return soq__fail(err, SOQ_ELIMIT, "the test needs %lld tokens, the context holds %u; raise it with -c",
+                         (long long)needed, context);
+    snprintf(t.name, sizeof t.name, "%s%lld", decode ? "tg" : "pp", (long long)tokens);
+    for (int64_t rep = 0; rep <= b->options->reps; rep++) { /* 0: the warm-up */
+        double seconds;
+        int rc;
+
+        soq__progress("%s at depth %lld: %lld of %lld", t.name, (long long)depth, (long long)rep, (long long)b->options->reps);
+        rc = decode ? time_decode(b, &t, &seconds, err) : time_prefill(b, &t, &seconds, err);
+        if (rc)
+            return rc;
+        if (rep)
+            t.rates[t.n++] = (double)tokens * t.parallel / seconds;
+    }
+    t.share = bandwidth_share(b, &t);
+    soq__bench_report_test(&b->report, &t);
+    return 0;
+}
+
+/* ---- The whole */
+
+static int create_lanes(struct bench *b, struct soq_error *err)
+{
+    struct soq__engine *e = b->model->engine;
+    uint32_t n = (uint32_t)b->options->parallel;
+    int rc = 0;
+
+    b->lanes = soq__alloc_zero(n, sizeof *b->lanes);
+    b->tokens = soq__alloc_array(e->context, sizeof *b->tokens);
+    if (!b->lanes || !b->tokens)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < e->context; i++)
+        b->tokens[i] = (int32_t)((100 + i % 400) % e->net.logits.cols);
+    while (!rc && b->n_lanes < n) {
+        rc = soq__sequence_create(e, &b->lanes[b->n_lanes].seq, err);
+        b->n_lanes += !rc;
+    }
+    return rc;
+}
+
+static int run_tests(struct bench *b, struct soq_error *err)
+{
+    int rc = 0;
+
+    soq__bench_report_begin(&b->report);
+    if (b->options->prompt)
+        rc = run_test(b, false, b->options->prompt, 0, err);
+    for (size_t i = 0; i < b->n_depths && b->options->gen && !rc && !soq__out_lost(); i++)
+        rc = run_test(b, true, b->options->gen, b->depths[i], err);
+    soq__progress_clear();
+    return rc;
+}
+
+static int check_options(struct bench *b, struct soq_error *err)
+{
+    const struct bench_options *o = b->options;
+
+    if (!soq__bench_format_parse(o->format, &b->report.format))
+        return soq__fail(err, SOQ_EINVAL, "--format %s: expected table, csv, md or json", o->format);
+    b->n_depths = soq__parse_list(o->depths, 0, TOKENS_MAX, b->depths, DEPTHS_MAX);
+    if (!b->n_depths)
+        return soq__fail(err, SOQ_EINVAL, "--depth %s: expected numbers with commas between, at most %d", o->depths,
+                         DEPTHS_MAX);
+    return 0;
+}
+
+/* As many sequences as the test has must run at the same time. */
+static int raise_sequences(struct soq_runtime *runtime, int64_t parallel, struct soq_error *err)
+{
+    char text[32];
+
+    if (soq__settings_int(runtime->settings, "engine", "max_sequences") >= parallel)
+        return 0;
+    snprintf(text, sizeof text, "%lld", (long long)parallel);
+    return soq__settings_set(runtime->settings, "engine", "max_sequences", text, err);
+}
+
+static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error *err)
+{
+    int rc = raise_sequences(runtime, b->options->parallel, err);
+
+    if (!rc)
+        rc = soq__cli_model(runtime, 0, &b->model, err);
+    if (!rc && !b->options->no_memory) {
+        soq__progress("measuring memory bandwidth");
+        rc = soq__bench_bandwidth(soq__cpu_count(), &b->report.bandwidth, err);
+    }
+    if (!rc)
+        rc = create_lanes(b, err);
+    if (rc)
+        return rc;
+    b->report.model = soq__base_name(soq__gguf_path(b->model->model->gguf));
+    b->report.backend = soq__exec_primary(&b->model->engine->exec)->choice->plugin->id;
+    return run_tests(b, err);
+}
+
+int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv)
+{
+    struct bench_options options = {.prompt = 512, .gen = 128, .reps = 3, .parallel = 1, .depths = "0", .format = "table"};
+    struct bench b = {.options = &options};
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_runtime *runtime = NULL;
+    struct soq__args args;
+    int rc, status = soq__args_init(&args, &usage, globals, argc, argv, &options);
+
+    if (status == SOQ__GO_ON) {
+        soq__interrupt_catch();
+        rc = check_options(&b, &err);
+        if (!rc)
+            rc = soq__cli_runtime(&args, &runtime, &err);
+        if (!rc)
+            rc = bench(&b, runtime, &err);
+        status = rc ? soq__cli_fail("bench", rc, &err) : SOQ_EXIT_OK;
+    }
+    for (uint32_t i = 0; i < b.n_lanes; i++)
+        soq__sequence_free(b.lanes[i].seq);
+    soq__free(b.lanes);
+    soq__free(b.tokens);
+    soq_model_free(b.model);
+    soq_runtime_free(runtime);
+    soq__args_done(&args);
+    return soq__out_finish("bench", status);
+}

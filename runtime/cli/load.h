@@ -1,0 +1,21 @@
+/* From a command line to a runtime and a model, with a line of progress on a terminal. */
+#ifndef SOQ_CLI_LOAD_H
+#define SOQ_CLI_LOAD_H
+
+#include "cli/options.h"
+#include "engine/runtime.h"
+
+/* Both return 0 or a negative code and say nothing but progress. A wrong configuration is -SOQ_EINVAL. */
+int soq__cli_runtime(const struct soq__args *args, struct soq_runtime **runtime_out, struct soq_error *err);
+/* max_outputs: rows of logits in one step, beyond what generation needs. Ctrl-C cancels. */
+int soq__cli_model(struct soq_runtime *runtime, uint32_t max_outputs, struct soq_model **model_out, struct soq_error *err);
+
+/* The configured model's path; fails where none is named. The string is the settings'. */
+int soq__cli_model_path(const struct soq_runtime *runtime, const char **path_out, struct soq_error *err);
+/* Only the file's own parts, without weights. The caller frees. */
+int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer **tokenizer_out, struct soq_error *err);
+
+/* "smollm2.gguf" of a path. */
+const char *soq__base_name(const char *path);
+
+#endif

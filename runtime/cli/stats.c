@@ -1,0 +1,67 @@
+/* Statistics of one answer. */
+#include "cli/stats.h"
+
+#include <sys/resource.h>
+
+#include "cli/json_out.h"
+#include "cli/term.h"
+
+uint64_t soq__peak_memory(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
+}
+
+const char *soq__size_text(uint64_t bytes, char *buf, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof units[0]) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(buf, size, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return buf;
+}
+
+static double rate(double count, double seconds)
+{
+    return seconds > 0 ? count / seconds : 0;
+}
+
+/* Of the tokens that had to be computed. */
+static double prefill_rate(const struct soq_result *r)
+{
+    return rate(r->prompt_tokens - r->cached_tokens, r->prefill_s);
+}
+
+/* The first token comes with the prompt's last. */
+static double decode_rate(const struct soq_result *r)
+{
+    return rate(1, r->itl_s);
+}
+
+void soq__stats_print(const struct soq_result *r, FILE *stream)
+{
+    char kv[32], peak[32];
+
+    fprintf(stream, "%sprompt     %6u tokens, %u cached  %8.1f tok/s  TTFT %.3f s\n", soq__term_dim(stream), r->prompt_tokens,
+            r->cached_tokens, prefill_rate(r), r->ttft_s);
+    fprintf(stream, "generated  %6u tokens, %-9s %8.1f tok/s  ITL %.2f ms\n", r->generated_tokens, soq_reason_text(r->reason),
+            decode_rate(r), r->itl_s * 1e3);
+    fprintf(stream, "KV cache   %s, peak memory %s%s\n", soq__size_text(r->kv_bytes, kv, sizeof kv),
+            soq__size_text(soq__peak_memory(), peak, sizeof peak), soq__term_reset(stream));
+}
+
+json_t *soq__stats_json(const struct soq_result *r)
+{
+    return json_pack("{sI sI sI so so so so so so sI sI}", "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
+                     (json_int_t)r->cached_tokens, "generated_tokens", (json_int_t)r->generated_tokens, "ttft_s",
+                     soq__json_number(r->ttft_s), "itl_s", soq__json_number(r->itl_s), "prefill_s",
+                     soq__json_number(r->prefill_s), "decode_s", soq__json_number(r->decode_s), "prefill_tok_s",
+                     soq__json_number(prefill_rate(r)), "decode_tok_s", soq__json_number(decode_rate(r)), "kv_bytes",
+                     (json_int_t)r->kv_bytes, "peak_memory_bytes", (json_int_t)soq__peak_memory());
+}

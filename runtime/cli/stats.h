@@ -1,0 +1,18 @@
+/* What an answer cost: the summary on standard error and the "stats" of JSON. */
+#ifndef SOQ_CLI_STATS_H
+#define SOQ_CLI_STATS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "soquete/soquete.h"
+
+/* The most memory that this process has had, bytes. */
+uint64_t soq__peak_memory(void);
+/* "1.2 MiB" into buf, which is returned. */
+const char *soq__size_text(uint64_t bytes, char *buf, size_t size);
+
+void soq__stats_print(const struct soq_result *result, FILE *stream);
+json_t *soq__stats_json(const struct soq_result *result);
+
+#endif
