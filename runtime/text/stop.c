@@ -43,16 +43,21 @@ void soq__stop_done(struct soq__stop *stop)
     *stop = (struct soq__stop){0};
 }
 
-/* Where the first stop string begins in text, or n. */
+/* Where the stop string that is complete first begins in text, or n; of several that end together the longest. Which one that
+ * is does not depend on how the text was cut into pieces: one that merely began earlier may never have been completed. */
 static size_t find_first(const struct soq__stop *stop, const char *text, size_t n)
 {
-    size_t first = n;
+    size_t first = n, end = n + 1;
 
     for (size_t i = 0; i < stop->n; i++) {
-        const char *at = memmem(text, n, stop->strings[i], strlen(stop->strings[i]));
+        size_t len = strlen(stop->strings[i]);
+        const char *at = memmem(text, n, stop->strings[i], len);
+        size_t start = at ? (size_t)(at - text) : n;
 
-        if (at && (size_t)(at - text) < first)
-            first = (size_t)(at - text);
+        if (at && (start + len < end || (start + len == end && start < first))) {
+            first = start;
+            end = start + len;
+        }
     }
     return first;
 }
@@ -72,7 +77,8 @@ static size_t find_open(const struct soq__stop *stop, const char *text, size_t n
     return open;
 }
 
-int soq__stop_push(struct soq__stop *stop, const char *text, size_t n, struct soq_buf *out, bool *matched_out, struct soq_error *err)
+int soq__stop_push(struct soq__stop *stop, const char *text, size_t n, struct soq_buf *out, bool *matched_out,
+                   struct soq_error *err)
 {
     size_t shown;
 
