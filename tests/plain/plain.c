@@ -10,6 +10,7 @@
 enum { EXIT_FAILED = 97, EXIT_SKIPPED = 98, SLOWDOWN = 20 /* of sanitizers and valgrind */ };
 
 static struct plain_test *first, **last = &first;
+static struct plain_suite *suites;
 static int count;
 static bool failed; /* in the child */
 
@@ -18,6 +19,24 @@ void plain_register(struct plain_test *test)
     *last = test;
     last = &test->next;
     count++;
+}
+
+void plain_register_suite(struct plain_suite *suite)
+{
+    suite->next = suites;
+    suites = suite;
+}
+
+/* Gives the test what its suite says. */
+static void inherit(struct plain_test *test)
+{
+    for (const struct plain_suite *s = suites; s; s = s->next)
+        if (strcmp(s->name, test->suite) == 0) {
+            test->init = test->init ? test->init : s->init;
+            test->fini = test->fini ? test->fini : s->fini;
+            test->timeout = test->timeout > 0 ? test->timeout : s->timeout;
+            test->disabled = test->disabled || s->disabled;
+        }
 }
 
 void plain_fail(bool now, const char *file, int line, const char *condition, const char *fmt, ...)
@@ -89,8 +108,10 @@ int main(void)
     int number = 0, bad = 0;
 
     printf("1..%d\n", count);
-    for (const struct plain_test *test = first; test; test = test->next)
+    for (struct plain_test *test = first; test; test = test->next) {
+        inherit(test);
         if (!run(test, ++number))
             bad++;
+    }
     return bad ? 1 : 0;
 }

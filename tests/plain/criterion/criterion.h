@@ -27,6 +27,18 @@ struct plain_test {
     struct plain_test *next;
 };
 
+/* What holds for every test of a suite that does not say otherwise. */
+struct plain_suite {
+    const char *name;
+    const char *description;
+    void (*init)(void);
+    void (*fini)(void);
+    double timeout;
+    bool disabled;
+    struct plain_suite *next;
+};
+
+void plain_register_suite(struct plain_suite *suite);
 void plain_register(struct plain_test *test);
 /* Ends the test at once if `now`; the message is fmt with its arguments, after the place and the condition. */
 void plain_fail(bool now, const char *file, int line, const char *condition, const char *fmt, ...)
@@ -42,6 +54,14 @@ void plain_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noret
         plain_register(&suite_##_##name_##_test);                                                                              \
     }                                                                                                                          \
     static void suite_##_##name_##_run(void)
+
+#define TestSuite(suite_, ...)                                                                                                 \
+    static struct plain_suite suite_##_suite = {.name = #suite_, ##__VA_ARGS__};                                               \
+    __attribute__((constructor)) static void suite_##_suite_register(void)                                                     \
+    {                                                                                                                          \
+        plain_register_suite(&suite_##_suite);                                                                                 \
+    }                                                                                                                          \
+    struct plain_suite
 
 #define PLAIN_CHECK(now, ok, text, ...)                                                                                        \
     do {                                                                                                                       \
