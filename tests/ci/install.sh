@@ -22,12 +22,26 @@ exports() {
     [ -z "$others" ] || { echo "exported, but not public: $others"; return 1; }
 }
 
-embed() { # a program that only knows what pkg-config says
-    printf '#include <soquete/soquete.h>\n#include <soquete/plugin.h>\nint main(void) { return SOQ_ABI_MAJOR; }\n' >"$stage/embed.c"
+embed() { # examples/embed knows only what pkg-config says
     # shellcheck disable=SC2046 # a list
     PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage \
-        sh -c 'cc "$1" $(pkg-config --cflags --libs soquete) -o "$2"' - "$stage/embed.c" "$stage/embed" &&
-        LD_LIBRARY_PATH=$prefix/lib "$stage/embed"
+        sh -c 'cc -Wall -Wextra -Werror "$1" $(pkg-config --cflags --libs soquete) -o "$2"' - examples/embed/answer.c "$stage/answer" &&
+        LD_LIBRARY_PATH=$prefix/lib "$stage/answer" 2>&1 | grep -q '^usage:'
+}
+
+embedded_answer() {
+    local text
+    text=$(LD_LIBRARY_PATH=$prefix/lib SOQUETE_PLUGIN_PATH=$plugins "$stage/answer" models/smollm2.gguf 'Say hello.') && [ -n "$text" ]
+}
+
+policy() { # examples/kv-policy, built from installed headers and put into a folder of its own
+    mkdir -p "$stage/mine"
+    # shellcheck disable=SC2046 # a list
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage \
+        sh -c 'cc -Wall -Wextra -Werror -shared -fPIC "$1" $(pkg-config --cflags soquete) -o "$2"' - \
+        examples/kv-policy/streaming60.c "$stage/mine/streaming60.so" &&
+        cp examples/kv-policy/streaming60.ini "$stage/mine" &&
+        SOQUETE_PLUGIN_PATH=$plugins "$prefix/bin/soquete" --plugin-dir "$stage/mine" plugins --why | grep -q streaming60
 }
 
 pc_variables() {
@@ -57,13 +71,15 @@ try 'program, library, headers, plugins, manual, configuration' \
 try 'the library shows soq_* only' exports
 try 'pkg-config: abi, plugindir, manifestdir' pc_variables
 try 'a program built with pkg-config' embed
+try 'a policy built with pkg-config is found' policy
 try 'soquete --version' "$prefix/bin/soquete" --version
 try 'soquete plugins --why' finds_plugins
 skip=0
 if [ -e models/smollm2.gguf ]; then
     try 'soquete run' answers
+    try 'the embedding program answers' embedded_answer
 else
-    skip=1
+    skip=2
 fi
 try 'make uninstall' make -C build uninstall DESTDIR="$stage"
 try 'nothing is left' nothing_left
