@@ -71,21 +71,6 @@ static int shape_by_hand(const struct kvcalc_options *o, struct soq__hparams *hp
     return 0;
 }
 
-static int shape_of_model(const struct soq_runtime *runtime, struct soq__hparams *hp, struct soq_error *err)
-{
-    struct soq__gguf *gguf;
-    const char *path = NULL;
-    int rc = soq__cli_model_path(runtime, &path, err);
-
-    if (!rc)
-        rc = soq__gguf_open(path, &gguf, err);
-    if (rc)
-        return rc;
-    rc = soq__hparams_read(gguf, hp, err);
-    soq__gguf_close(gguf);
-    return rc;
-}
-
 static int read_shape(struct kvcalc *k, struct soq_error *err)
 {
     const struct kvcalc_options *o = k->options;
@@ -94,7 +79,7 @@ static int read_shape(struct kvcalc *k, struct soq_error *err)
         return shape_by_hand(o, &k->hparams, err);
     if (o->kv_heads || o->head_dim || o->window || o->window_pattern)
         return soq__fail(err, SOQ_EINVAL, "a shape by hand begins with --layers");
-    return shape_of_model(k->runtime, &k->hparams, err);
+    return soq__cli_hparams(k->runtime, &k->hparams, err);
 }
 
 static int read_lengths(struct kvcalc *k, struct soq_error *err)

@@ -50,6 +50,44 @@ const char *soq__base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* What is wrong in a file is no wrong argument: another exit code. */
+static int blame_file(int rc)
+{
+    return rc == -SOQ_EINVAL ? -SOQ_ECORRUPT : rc;
+}
+
+int soq__cli_hparams(const struct soq_runtime *runtime, struct soq__hparams *hparams_out, struct soq_error *err)
+{
+    struct soq__gguf *gguf;
+    const char *path = NULL;
+    int rc = soq__cli_model_path(runtime, &path, err);
+
+    if (rc)
+        return rc;
+    rc = soq__gguf_open(path, &gguf, err);
+    if (rc)
+        return blame_file(rc);
+    rc = soq__hparams_read(gguf, hparams_out, err);
+    soq__gguf_close(gguf);
+    return blame_file(rc);
+}
+
+int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer **tokenizer_out, struct soq_error *err)
+{
+    struct soq__gguf *gguf;
+    const char *path = NULL;
+    int rc = soq__cli_model_path(runtime, &path, err);
+
+    if (rc)
+        return rc;
+    rc = soq__gguf_open(path, &gguf, err);
+    if (rc)
+        return blame_file(rc);
+    rc = soq__tokenizer_from_gguf(gguf, tokenizer_out, err);
+    soq__gguf_close(gguf);
+    return blame_file(rc);
+}
+
 static int show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     soq__progress("loading %s %3.0f %%", (const char *)ctx, total ? 100.0 * (double)done / (double)total : 100.0);
@@ -59,29 +97,17 @@ static int show_progress(void *ctx, uint64_t done, uint64_t total)
 int soq__cli_model(struct soq_runtime *runtime, uint32_t max_outputs, struct soq_model **model_out, struct soq_error *err)
 {
     struct soq_model_params params = SOQ_MODEL_PARAMS_INIT;
+    struct soq__hparams hparams;
     const char *path = NULL;
-    int rc = soq__cli_model_path(runtime, &path, err);
+    int rc = soq__cli_hparams(runtime, &hparams, err); /* first, so that a bad file is told from a bad configuration */
 
+    if (!rc)
+        rc = soq__cli_model_path(runtime, &path, err);
     if (rc)
         return rc;
     params.progress = show_progress;
     params.progress_ctx = (void *)(uintptr_t)soq__base_name(path);
     rc = soq__model_open(runtime, path, &params, max_outputs, model_out, err);
     soq__progress_clear();
-    return rc;
-}
-
-int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer **tokenizer_out, struct soq_error *err)
-{
-    struct soq__gguf *gguf;
-    const char *path = NULL;
-    int rc = soq__cli_model_path(runtime, &path, err);
-
-    if (!rc)
-        rc = soq__gguf_open(path, &gguf, err);
-    if (rc)
-        return rc;
-    rc = soq__tokenizer_from_gguf(gguf, tokenizer_out, err);
-    soq__gguf_close(gguf);
     return rc;
 }

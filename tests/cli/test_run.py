@@ -1,0 +1,231 @@
+"""soquete run: prompts, sampling, output, interruption."""
+import json
+import re
+import signal
+import subprocess
+
+from cli import ENDLESS, EXACT, GEMMA, LLAMA, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, start, test
+
+GREEDY = ["--temp", "0"]
+PLAIN = ["--ignore-eos", "-q"]
+STATS = {"prompt_tokens", "cached_tokens", "generated_tokens", "ttft_s", "itl_s", "prefill_s", "decode_s", "prefill_tok_s",
+         "decode_tok_s", "kv_bytes", "peak_memory_bytes"}
+
+
+def tokens(result):
+    return [e["id"] for e in result.lines() if e["event"] == "token"]
+
+
+def run_json(*args, **options):
+    return soquete("run", "--json", "-q", *args, **options)
+
+
+@test
+def golden_greedy():
+    """greedy tokens of golden models are the reference's."""
+    for name, model in [("llama", LLAMA), ("gemma3", GEMMA)]:
+        expect = golden(name)
+        got = tokens(run_json("-m", model, "--ids", ids_text(expect["long_ids"]), "-n", len(expect["greedy_ids"]), "--ignore-eos",
+                              *GREEDY, *EXACT))
+        assert got == expect["greedy_ids"], (name, got)
+
+
+@test
+def counts():
+    """-n 0, 1 and 2 give exactly that many tokens, with the reason length."""
+    for n in [0, 1, 2, 7]:
+        result = run_json("-m", LLAMA, "--ids", "5,6,7", "-n", n, "--ignore-eos")
+        events = result.lines()
+        end = events[-1]
+        assert len(tokens(result)) == n, result
+        assert end["event"] == "end" and end["reason"] == "length", end
+        assert end["stats"]["generated_tokens"] == n and end["stats"]["prompt_tokens"] == 3
+    assert soquete("run", "-m", LLAMA, "--ids", "5,6,7", "-n", 0, "-q").out == ""
+
+
+@test
+def context_is_the_limit():
+    """generation ends with reason length where the context is full; a prompt beyond it is refused with the setting."""
+    end = run_json("-m", LLAMA, "--ids", "5,6,7", "-c", 8, "-n", 100, "--ignore-eos").lines()[-1]
+    assert end["reason"] == "length" and 5 <= end["stats"]["generated_tokens"] <= 6, end
+    result = run_json("-m", LLAMA, "--ids", ids_text(range(4, 13)), "-c", 8, rc=1)
+    assert "context" in result.err and result.lines()[-1]["event"] == "error", result
+
+
+@test
+def json_events():
+    """JSON lines: tokens with log-probabilities, then the end with statistics; the texts are the text."""
+    args = ["-m", LLAMA, "--ids", "5,6,7", "-n", 40, "--ignore-eos", *GREEDY]
+    result = run_json(*args)
+    events = result.lines()
+    for e in events[:-1]:
+        assert e["event"] in ("token", "text") and isinstance(e["text"], str), e
+        if e["event"] == "token":
+            assert set(e) == {"event", "id", "text", "logprob"} and e["logprob"] <= 0
+    assert events[-1]["event"] == "end" and set(events[-1]["stats"]) == STATS, events[-1]
+    text = soquete("run", *args, "-q")
+    assert "".join(e.get("text", "") for e in events).rstrip("\n") == text.out.rstrip("\n")
+
+
+@test
+def text_and_summary():
+    """text on standard output ends in one newline; the summary is on standard error, unless --quiet."""
+    args = ["run", "-m", LLAMA, "--ids", "5,6,7", "-n", 20, "--ignore-eos", *GREEDY]
+    full, quiet = soquete(*args), soquete(*args, "-q")
+    assert full.bytes == quiet.bytes and full.bytes.endswith(b"\n") and b"\033" not in full.bytes
+    assert quiet.err == ""
+    assert "\033" not in full.err and "\r" not in full.err
+    for word in ["prompt", "generated", "TTFT", "ITL", "tok/s", "KV cache", "peak memory"]:
+        assert word in full.err, full
+
+
+@test
+def seeds():
+    """the same seed gives the same tokens, others give others; temperature 0 is top-k 1."""
+    args = ["-m", LLAMA, "--ids", "5,6,7", "-n", 30, "--ignore-eos"]
+    hot = ["--temp", "1.5", "--top-k", "0", "--top-p", "1", "--min-p", "0"]
+    a, b, c = (tokens(run_json(*args, *hot, "--seed", seed)) for seed in (1, 1, 2))
+    assert a == b != c
+    assert tokens(run_json(*args, *GREEDY)) == tokens(run_json(*args, "--top-k", "1", "--temp", "1"))
+    assert a == tokens(run_json(*args, *hot, "-s", "1", "--backend.cpu.threads=1"))
+    assert a == tokens(run_json(*args, "--seed", 1, "--decoding.standard.temperature=1.5", "--decoding.standard.top_k=0",
+                                "--decoding.standard.top_p=1", "--decoding.standard.min_p=0"))
+
+
+@test
+def prompts():
+    """the same prompt as arguments, file, standard input and ids gives the same answer."""
+    text = "kalomi tenu saro"
+    args = ["-m", LLAMA, "--raw", "-n", 12, *GREEDY, *PLAIN]
+    expected = soquete("run", *args, text).bytes
+    assert soquete("run", *args, *text.split()).bytes == expected
+    assert soquete("run", *args, "-f", path("p.txt", text + "\n")).bytes == expected
+    assert soquete("run", *args, "-f", "-", text=text).bytes == expected
+    assert soquete("run", *args, text=text + "\n").bytes == expected
+    assert soquete("run", *args, "-", text=text).bytes == expected
+    ids = soquete("tokenize", "-m", LLAMA, "--bos", text=text).out
+    assert soquete("run", *args[:2], *args[3:], "--ids", ids).bytes == expected
+    assert soquete("run", *args, "--", text).bytes == expected
+    assert soquete("run", *args, text + "\n").bytes != expected
+
+
+@test
+def wrong_prompts():
+    """no, two or impossible prompts are exit code 2."""
+    file = path("p.txt", "x")
+    for args, word in [
+        (["x", "-f", file], "give one of them"),
+        (["x", "--ids", "1"], "give one of them"),
+        (["--ids", ""], "no token ids"),
+        (["--ids", "1,two"], "two"),
+        (["--ids", "99999999999"], "99999999999"),
+        (["--ids", "100000"], "100000"),
+        (["--ids", "-3"], "-3"),
+        (["--raw", "--system", "s", "x"], "--raw"),
+        (["--ids", "1", "--system", "s"], "--ids"),
+        (["--raw", "-f", path("zero.txt", b"a\0b")], "zero byte"),
+    ]:
+        result = soquete("run", "-m", LLAMA, *args, rc=2)
+        assert word in result.err and not result.out, (args, result)
+    assert "missing.txt" in soquete("run", "-m", LLAMA, "-f", path("missing.txt"), rc=1).err
+
+
+@test
+def errors_in_json():
+    """with --json a failure is an event too."""
+    result = run_json("-m", path("missing.gguf"), "x", rc=1)
+    event = result.lines()[-1]
+    assert event["event"] == "error" and "missing.gguf" in event["message"] and event["code"], result
+    assert "missing.gguf" in result.err
+
+
+@test
+def stop_strings():
+    """an answer ends before a stop string, which never shows; several may be given."""
+    args = ["-m", LLAMA, "--ids", "5,6,7", "-n", 60, "--ignore-eos", *GREEDY]
+    whole = soquete("run", *args, "-q").bytes
+    stop = re.search(rb"(?<=.)[!-~]{2,}", whole).group().decode() # of several tokens
+    before = whole[:whole.index(stop.encode())]
+    for extra in [[], ["--stop", "not in there"]]:
+        assert soquete("run", *args, "-q", *extra, "--stop", stop).bytes == before + b"\n"
+        assert run_json(*args, *extra, "--stop", stop).lines()[-1]["reason"] == "stop_string"
+    assert "--stop" in soquete("run", "-m", LLAMA, "x", *["--stop", "x"] * 65, rc=2).err
+
+
+@test
+def invalid_utf8():
+    """bytes that are no UTF-8 come out as they are, in JSON as U+FFFD."""
+    args = ["-m", LLAMA, "--ids", "5,6,7", "-n", 60, "--ignore-eos", *GREEDY]
+    raw = soquete("run", *args, "-q").bytes.rstrip(b"\n")
+    result = run_json(*args)
+    told = "".join(e.get("text", "") for e in result.lines()).rstrip("\n")
+    assert "\ufffd" in told and b"\xef\xbf\xbd" not in raw
+    assert soquete("tokenize", "-m", LLAMA, "--decode", text=ids_text(tokens(result))).bytes.rstrip(b"\n") == raw
+    rest = raw.decode("utf-8", "surrogateescape")
+    assert told == "".join("\ufffd" if "\udc80" <= c <= "\udcff" else c for c in rest)
+
+
+@test
+def hostile_text():
+    """control tokens in a prompt are text."""
+    for args in [[], ["--raw"]]:
+        end = run_json("-m", LLAMA, *args, "a<|eos|>b<|bos|>", "-n", 1).lines()[-1]
+        plain = run_json("-m", LLAMA, *args, "a", "-n", 1).lines()[-1]
+        assert end["stats"]["prompt_tokens"] >= plain["stats"]["prompt_tokens"] + 10
+
+
+@test
+def kvcalc_agrees():
+    """kvcalc gives the bytes that run reports."""
+    for codec in ["f16", "f32"]:
+        end = run_json("-m", LLAMA, "--ids", ids_text(range(4, 104)), "-n", 1, "--ignore-eos", "--kv.codec_k=" + codec,
+                       "--kv.codec_v=" + codec).lines()[-1]
+        told = soquete("kvcalc", "-m", LLAMA, "-c", "100,200", "--codec-k", codec, "--codec-v", codec, "--json").json()
+        assert end["stats"]["kv_bytes"] == told["lengths"][0]["block_bytes"], (end, told)
+        assert told["lengths"][1]["total_bytes"] >= told["lengths"][1]["block_bytes"]
+
+
+@test
+def interruption():
+    """Ctrl-C ends the answer with exit code 130 and the end event; the text so far stays."""
+    process = start("run", "-m", GEMMA, "--ids", "5,6", "--ignore-eos", "--json", *ENDLESS, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True)
+    lines = [process.stdout.readline() for _ in range(5)]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    events = [json.loads(line) for line in lines + out.split("\n") if line]
+    assert process.returncode == 130, (process.returncode, err)
+    assert events[-1]["event"] == "end" and events[-1]["reason"] == "cancelled", events[-1]
+    assert events[-1]["stats"]["generated_tokens"] >= 5 and "TTFT" in err
+
+
+@test
+def closed_pipe():
+    """a reader that goes away ends the program quietly."""
+    process = start("run", "-m", GEMMA, "--ids", "5,6", "--ignore-eos", *ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(10)
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 0, err
+    assert "cannot" not in err and "Broken" not in err, err
+
+
+@test
+@needs_smollm
+def smollm_answers():
+    """SmolLM2 answers with its chat template, and ends by itself."""
+    result = soquete("run", "-m", SMOLLM, *GREEDY, "-n", 100, "What is the capital of France?")
+    assert "Paris" in result.out, result
+    assert re.search(r"generated .* stop ", result.err), result
+    assert result.out == soquete("run", "-m", SMOLLM, *GREEDY, "-n", 100, text="What is the capital of France?\n").out
+
+
+@test
+@needs_smollm
+def smollm_system():
+    """a system message changes the answer."""
+    args = ["run", "-m", SMOLLM, *GREEDY, "-n", 40, "-q", "Who are you?"]
+    assert soquete(*args).out != soquete(*args, "--system", "You are a pirate captain called Redbeard.").out
+
+
+main()

@@ -1,0 +1,288 @@
+"""tokenize, logits, kvcalc, bench, perplexity, inspect, plugins."""
+import ast
+import csv
+import io
+import json
+import math
+import os
+import random
+import re
+import struct
+import sys
+from array import array
+
+from cli import EXACT, GEMMA, GOLDEN, LLAMA, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, test
+
+PEER_KEYS = {"engine", "model", "test", "depth", "fa", "tok_s", "best"}
+
+
+def read_npy(data):
+    assert data[:8] == b"\x93NUMPY\x01\x00"
+    n = struct.unpack("<H", data[8:10])[0]
+    header = ast.literal_eval(data[10:10 + n].decode())
+    assert (10 + n) % 64 == 0 and header["descr"] == "<f4" and not header["fortran_order"], header
+    values = array("f", data[10 + n:])
+    if sys.byteorder == "big":
+        values.byteswap()
+    assert len(values) == math.prod(header["shape"]), header
+    return header["shape"], values
+
+
+def npy_file(name):
+    with open(name, "rb") as f:
+        return read_npy(f.read())
+
+
+def worst(a, b):
+    assert len(a) == len(b)
+    return max(abs(x - y) for x, y in zip(a, b))
+
+
+# ---- tokenize
+
+
+@test
+def tokenize_golden():
+    """tokenize gives the reference's ids, on one line or in JSON."""
+    for name, model in [("llama", LLAMA), ("gemma3", GEMMA)]:
+        for sample in golden(name).get("tokenizer_samples", []):
+            result = soquete("tokenize", "-m", model, text=sample["text"])
+            assert result.out == " ".join(map(str, sample["ids"])) + "\n", (sample, result)
+            told = soquete("tokenize", "-m", model, "--json", text=sample["text"]).json()
+            assert told["ids"] == sample["ids"] and len(told["tokens"]) == len(sample["ids"])
+
+
+@test
+def tokenize_round_trip():
+    """--decode gives back the text, byte for byte, valid UTF-8 or not."""
+    noise = random.Random(1)
+    for text in [b"", b"Hello", "na\u00efve \u65e5\u672c\u8a9e \U0001f600\n".encode(), b"\xff\xfe\x00\x80abc", b"a\xc3",
+                 bytes(noise.randrange(256) for _ in range(3000)), b"\n\n  \t x \r\n"]:
+        ids = soquete("tokenize", "-m", LLAMA, text=text).out
+        if text:
+            assert soquete("tokenize", "-m", LLAMA, "--decode", text=ids).bytes == text, text[:40]
+        assert soquete("tokenize", "-m", LLAMA, "-f", path("t.bin", text)).out == ids
+
+
+@test
+def tokenize_special():
+    """control tokens count with --special only; --bos adds one where the vocabulary does."""
+    text = "a<|eos|>"
+    plain = soquete("tokenize", "-m", LLAMA, text=text).out.split()
+    special = soquete("tokenize", "-m", LLAMA, "--special", text=text).out.split()
+    assert len(plain) > 2 and special[1:] == ["2"], (plain, special)
+    ids = " ".join(special)
+    assert soquete("tokenize", "-m", LLAMA, "-d", text=ids).out == "a"
+    assert soquete("tokenize", "-m", LLAMA, "-d", "--special", text=ids).out == text
+    assert soquete("tokenize", "-m", LLAMA, "-d", "--special", "--json", text=ids).json() == {"text": text}
+    assert soquete("tokenize", "-m", GEMMA, "--bos", text=text).out.split()[0] == "1"
+
+
+@test
+def tokenize_wrong():
+    """ids that are none are refused."""
+    for text, word in [("", "no token ids"), ("12 x", "x"), ("100000", "100000"), ("1.5", "1.5")]:
+        assert word in soquete("tokenize", "-m", LLAMA, "--decode", text=text, rc=2).err
+
+
+# ---- logits
+
+
+@test
+def logits_golden():
+    """logits are the reference's, within the tolerances of golden/README.md; all positions or the last."""
+    for name, limit in [("llama", 1e-3), ("llama_rope_linear", 1e-3), ("llama_rope_llama3", 1e-3), ("llama_rope_yarn", 1e-3),
+                        ("gemma3", 2e-2)]:
+        model, expect, out = os.path.join(GOLDEN, name, "model.gguf"), golden(name), path("l.npy")
+        short = ids_text(expect["short_ids"])
+        soquete("logits", "-m", model, "--ids", short, "--all", "--out", out, *EXACT)
+        shape, values = npy_file(out)
+        reference = npy_file(os.path.join(GOLDEN, name, expect["logits_short"]))
+        assert shape == reference[0] and worst(values, reference[1]) < limit, (name, shape)
+        soquete("logits", "-m", model, "--ids", ids_text(expect["long_ids"]), "--out", out, *EXACT)
+        shape, values = npy_file(out)
+        reference = npy_file(os.path.join(GOLDEN, name, expect["logits_long_last"]))
+        assert shape == (1, len(reference[1])) and worst(values, reference[1]) < limit, (name, shape)
+
+
+@test
+def logits_ways():
+    """standard output and standard input serve too, and chunks do not matter."""
+    ids = golden("llama")["long_ids"]
+    out = path("l.npy")
+    soquete("logits", "-m", LLAMA, "--ids", ids_text(ids), "--all", "--out", out, *EXACT)
+    shape, values = npy_file(out)
+    assert shape == (len(ids), 288)
+    piped = soquete("logits", "-m", LLAMA, "--ids", "-", "--all", "--out", "-", "--engine.chunk=7", *EXACT,
+                    text=" ".join(map(str, ids))).bytes
+    assert read_npy(piped) == (shape, values)
+
+
+@test
+def logits_failures():
+    """what cannot be written is a failure and leaves no file."""
+    assert "cannot write" in soquete("logits", "-m", LLAMA, "--ids", "1", "--out", "/nowhere/x.npy", rc=1).err
+    assert "No space" in soquete("logits", "-m", LLAMA, "--ids", "1", "--out", "/dev/full", rc=1).err
+    assert os.path.exists("/dev/full")
+    soquete("logits", "-m", LLAMA, "--ids", "1,100000", "--out", path("gone.npy"), rc=2)
+    assert not os.path.exists(path("gone.npy"))
+    assert "context" in soquete("logits", "-m", LLAMA, "--ids", ids_text(range(4, 40)), "-c", 8, "-o", path("gone.npy"), rc=1).err
+
+
+# ---- kvcalc
+
+
+@test
+def kvcalc_by_hand():
+    """kvcalc of a shape by hand: 2 x layers x heads x width x bytes."""
+    told = soquete("kvcalc", "--layers", 3, "--kv-heads", 5, "--head-dim", 64, "--context", "32,64", "--batch", 4, "--json").json()
+    per_token = 2 * 3 * 5 * 64 * 2
+    assert told["bytes_per_token"] == per_token and told["batch"] == 4
+    assert [l["block_bytes"] for l in told["lengths"]] == [32 * per_token, 64 * per_token]
+    assert all(l["total_bytes"] == 4 * l["sequence_bytes"] >= l["block_bytes"] for l in told["lengths"])
+    f32 = soquete("kvcalc", "--layers", 3, "--kv-heads", 5, "--head-dim", 64, "--json", "--codec-k", "f32").json()
+    assert f32["bytes_per_token"] == per_token * 3 // 2
+
+
+@test
+def kvcalc_windows():
+    """windows bound what a sequence holds: the model's, one by hand, and the policy's."""
+    model = soquete("kvcalc", "-m", GEMMA, "--json").json()
+    assert sorted(g["window"] for g in model["groups"]) == [0, 16]
+    hand = soquete("kvcalc", "--layers", 12, "--kv-heads", 1, "--head-dim", 64, "--window", 64, "--window-pattern", 6, "-c",
+                   "10000,100000", "--json").json()
+    assert sorted((g["layers"], g["window"]) for g in hand["groups"]) == [(2, 0), (10, 64)]
+    policy = soquete("kvcalc", "-m", LLAMA, "--policy", "window", "--kv.window.capacity=64", "--kv.window.sinks=4", "-c",
+                     "10000,100000", "--json").json()
+    assert policy["policy"] == "window" and policy["lengths"][0]["block_bytes"] == policy["lengths"][1]["block_bytes"]
+
+
+@test
+def kvcalc_table():
+    """the table names policy, codecs and every length."""
+    out = soquete("kvcalc", "-m", LLAMA, "-c", "100,1000").out
+    for word in ["policy full", "keys f16", "256 bytes per token", "100", "1000"]:
+        assert word in out, out
+
+
+# ---- bench
+
+
+def bench(*args):
+    return soquete("bench", "-m", LLAMA, "--prompt", 16, "--gen", 8, "--reps", 2, *args)
+
+
+@test
+def bench_json():
+    """bench prints JSON lines with the peer's keys, one for prefill and one for each depth."""
+    lines = bench("--depth", "0,32", "--format", "json").lines()
+    assert [(l["test"], l["depth"]) for l in lines] == [("pp16", 0), ("tg8", 0), ("tg8", 32)]
+    for l in lines:
+        assert PEER_KEYS <= set(l) and l["engine"] == "soquete" and l["model"] == "model.gguf", l
+        assert len(l["tok_s"]) == 2 and l["best"] == max(l["tok_s"]) > 0
+        assert l["memory_gb_s"] > 0 and (l["memory_share"] is None) == l["test"].startswith("pp")
+
+
+@test
+def bench_formats():
+    """table, CSV and Markdown have the same columns."""
+    table = bench("--no-memory").out
+    assert re.search(r"^tg8 +0 +1 +[\d.]+ +[\d.]+ +[\d.]+ +-$", table, re.M), table
+    rows = list(csv.DictReader(io.StringIO(bench("--format", "csv").out)))
+    assert [r["test"] for r in rows] == ["pp16", "tg8"] and all(float(r["best"]) >= float(r["mean"]) > 0 for r in rows)
+    assert "| tg8 | 0 | 1 |" in bench("--no-memory", "--format", "md").out
+
+
+@test
+def bench_parallel():
+    """several sequences at once, more than the configuration allows by default."""
+    for n in [3, 20]:
+        lines = bench("--no-memory", "--parallel", n, "--depth", 8, "--format", "json").lines()
+        assert [l["parallel"] for l in lines] == [n, n] and all(l["best"] > 0 for l in lines)
+
+
+@test
+def bench_limits():
+    """tests can be left out; what does not fit the context is refused with the option."""
+    assert [l["test"] for l in bench("--prompt", 0, "--format", "json", "--no-memory").lines()] == ["tg8"]
+    assert [l["test"] for l in bench("--gen", 0, "--format", "json", "--no-memory").lines()] == ["pp16"]
+    assert "-c" in soquete("bench", "-m", LLAMA, "--depth", 1000, "--prompt", 0, "--no-memory", rc=1).err
+
+
+# ---- perplexity
+
+
+def perplexity_by_hand(text, n):
+    """From the logits that soquete logits writes."""
+    bos = soquete("tokenize", "-m", LLAMA, "--bos").out.split()
+    ids = [int(i) for i in soquete("tokenize", "-m", LLAMA, "--bos", text=text).out.split()]
+    scores = []
+    for start in range(0, len(ids) - n + 1, n):
+        chunk = [int(i) for i in bos] + ids[start + len(bos):start + n]
+        soquete("logits", "-m", LLAMA, "--ids", ids_text(chunk), "--all", "--out", path("p.npy"))
+        shape, values = npy_file(path("p.npy"))
+        for p in range(n // 2, n - 1):
+            row = values[p * shape[1]:(p + 1) * shape[1]]
+            scores.append(math.log(math.fsum(math.exp(x) for x in row)) - row[chunk[p + 1]])
+    mean = math.fsum(scores) / len(scores)
+    variance = math.fsum(s * s for s in scores) / len(scores) - mean * mean
+    return math.exp(mean), math.exp(mean) * math.sqrt(variance / (len(scores) - 1)), len(scores), len(ids) // n
+
+
+@test
+def perplexity_agrees():
+    """perplexity is what the logits say, with its error; as text and as JSON."""
+    text = "kalomi tenu saro. It's 12345 o'clock, isn't it? " * 6
+    ppl, error, tokens, chunks = perplexity_by_hand(text, 64)
+    told = soquete("perplexity", "-m", LLAMA, "-c", 64, "--json", text=text).json()
+    assert (told["tokens"], told["chunks"], told["context"]) == (tokens, chunks, 64), told
+    assert abs(told["ppl"] / ppl - 1) < 1e-5 and abs(told["error"] / error - 1) < 1e-4, (told, ppl, error)
+    out = soquete("perplexity", "-m", LLAMA, "-c", 64, "-f", path("text.txt", text)).out
+    assert out == "PPL = %.4f +/- %.4f (%d tokens, %d chunks)\n" % (told["ppl"], told["error"], tokens, chunks), out
+
+
+@test
+def perplexity_chunks():
+    """--chunks stops early; a text that is too short is refused."""
+    told = soquete("perplexity", "-m", LLAMA, "-c", 16, "--chunks", 2, "--json", text="kalomi tenu saro. " * 20).json()
+    assert told["chunks"] == 2 and told["tokens"] == 2 * 7
+    assert "512" in soquete("perplexity", "-m", LLAMA, text="short", rc=2).err
+    assert "missing" in soquete("perplexity", "-m", LLAMA, "-f", path("missing"), rc=1).err
+
+
+@test
+@needs_smollm
+def perplexity_smollm():
+    """SmolLM2 finds English likely and noise not."""
+    with open(os.path.join(GOLDEN, "README.md")) as f:
+        english = f.read()
+    noise = random.Random(2)
+    jumble = "".join(noise.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(4000))
+    args = ["perplexity", "-m", SMOLLM, "-c", 256, "--chunks", 2, "--json"]
+    assert soquete(*args, text=english).json()["ppl"] < 60 < 200 < soquete(*args, text=jumble).json()["ppl"]
+
+
+# ---- inspect, plugins
+
+
+@test
+def inspect():
+    """inspect prints metadata and tensors, as text and as JSON."""
+    out = soquete("inspect", LLAMA).out
+    assert "general.architecture" in out and "token_embd.weight" in out
+    json.loads(soquete("inspect", "--json", LLAMA).out)
+    soquete("inspect", path("missing.gguf"), rc=1)
+
+
+@test
+def plugins():
+    """plugins lists what is chosen; a name gives its keys."""
+    out = soquete("plugins").out
+    for name in ["full", "f16", "standard"]:
+        assert re.search(r"^%s .*chosen" % name, out, re.M), out
+    assert re.search(r"^window .*chosen", soquete("plugins", "--kv.policy=window").out, re.M)
+    assert "[kv.window]" in soquete("plugins", "window").out
+    soquete("plugins", "nosuch", rc=1)
+
+
+main()
