@@ -10,7 +10,8 @@
 #include "base/memory.h"
 #include "config/settings.h"
 
-/* ---- Plugins ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Plugins
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 struct role_table {
     size_t instance_size;
@@ -30,8 +31,8 @@ static struct role_table table_of(const struct soq__plugin_role *p)
     }
 }
 
-int soq__role_init(struct soq__role_instance *in, struct soq__registry *registry, struct soq__settings *settings, enum soq_role role,
-                   const char *spec, const struct soq_host *host, struct soq_error *err)
+int soq__role_init(struct soq__role_instance *in, struct soq__registry *registry, struct soq__settings *settings,
+                   enum soq_role role, const char *spec, const struct soq_host *host, struct soq_error *err)
 {
     struct role_table table;
     void *self;
@@ -91,8 +92,8 @@ static int init_roles(struct soq__engine *e, const struct soq__engine_params *p,
 }
 
 /* Asks the policy for its plan and refuses what this release does not do. */
-int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hp, uint32_t context, uint32_t block_tokens,
-                     struct soq_kv_plan *plan_out, struct soq_error *err)
+int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hp, uint32_t context,
+                     uint32_t block_tokens, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     struct soq_kv_shape shape = {
         .struct_size = sizeof shape,
@@ -112,13 +113,19 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
         return rc;
     }
     if (plan.needs)
-        return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] policy = %s: policies that select entries by attention are not supported yet",
+        return soq__fail(err, SOQ_EUNSUPPORTED,
+                         "[kv] policy = %s: policies that select entries by attention are not supported yet",
                          policy->plugin->name);
+    if (plan.grid > block_tokens)
+        return soq__fail(err, SOQ_EUNSUPPORTED,
+                         "[kv] policy = %s: a grid of %u tokens, but entries go every block_tokens = %u at the latest",
+                         policy->plugin->name, plan.grid, block_tokens);
     *plan_out = plan;
     return 0;
 }
 
-/* ---- KV cache ----------------------------------------------------------------------------------------------------------------- */
+/* ---- KV cache
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
 {
@@ -132,7 +139,8 @@ static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings
     return free_bytes / 4 * 3;
 }
 
-static int init_layout(struct soq__engine *e, const struct soq__engine_params *p, struct soq_kv_plan *plan, struct soq_error *err)
+static int init_layout(struct soq__engine *e, const struct soq__engine_params *p, struct soq_kv_plan *plan,
+                       struct soq_error *err)
 {
     struct soq__kv_layout_params lp = {
         .hparams = &e->model->hparams,
@@ -148,7 +156,8 @@ static int init_layout(struct soq__engine *e, const struct soq__engine_params *p
     return rc ? rc : soq__kv_layout_init(&e->layout, &lp, err);
 }
 
-static int init_cache(struct soq__engine *e, const struct soq__engine_params *p, const struct soq_kv_plan *plan, struct soq_error *err)
+static int init_cache(struct soq__engine *e, const struct soq__engine_params *p, const struct soq_kv_plan *plan,
+                      struct soq_error *err)
 {
     const struct soq__instance *memory = soq__exec_primary(&e->exec), *attention = soq__exec_attention_owner(&e->exec);
     struct soq__kv_cache_params cp = {
@@ -167,7 +176,8 @@ static int init_cache(struct soq__engine *e, const struct soq__engine_params *p,
     return soq__kv_cache_init(&e->kv, &cp, err);
 }
 
-/* ---- Life --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Life
+ * --------------------------------------------------------------------------------------------------------------------- */
 
 /* Asked by the backend between ops: everybody in the step has given up. */
 static int all_cancelled(void *arg)
@@ -193,7 +203,8 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
     if (!e->context)
         e->context = trained;
     if (e->context > trained)
-        soq__log(SOQ_LOG_WARN, "[model] context = %u is beyond the %u positions that the model was made for", e->context, trained);
+        soq__log(SOQ_LOG_WARN, "[model] context = %u is beyond the %u positions that the model was made for", e->context,
+                 trained);
     e->max_sequences = (uint32_t)soq__settings_int(p->settings, "engine", "max_sequences");
     e->step_tokens = (uint32_t)soq__settings_int(p->settings, "engine", "step_tokens");
     e->chunk = (uint32_t)soq__settings_int(p->settings, "engine", "chunk");
@@ -291,14 +302,24 @@ void soq__engine_free(struct soq__engine *e)
     soq__free(e);
 }
 
-/* ---- Sequences ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Sequences
+ * ---------------------------------------------------------------------------------------------------------------- */
 
-/* Takes the lock with no step in flight. */
+/* Takes the lock with no step in flight. Whoever steps lets those who wait here go first: steps follow each other so closely
+ * that they would hardly ever find a gap. */
 static void lock_idle(struct soq__engine *e)
 {
     pthread_mutex_lock(&e->lock);
+    e->n_waiting++;
     while (e->stepping)
         pthread_cond_wait(&e->changed, &e->lock);
+    e->n_waiting--;
+}
+
+static void unlock_idle(struct soq__engine *e)
+{
+    pthread_cond_broadcast(&e->changed); /* the stepping goes on; somebody may have waited for memory that is free now */
+    pthread_mutex_unlock(&e->lock);
 }
 
 int soq__sequence_create(struct soq__engine *e, struct soq__sequence **out, struct soq_error *err)
@@ -319,7 +340,7 @@ int soq__sequence_create(struct soq__engine *e, struct soq__sequence **out, stru
     } else {
         lock_idle(e);
         rc = soq__kv_seq_init(&seq->kv, &e->kv, err);
-        pthread_mutex_unlock(&e->lock);
+        unlock_idle(e);
     }
     if (rc) {
         soq__sequence_free(seq);
@@ -338,8 +359,7 @@ void soq__sequence_free(struct soq__sequence *seq)
     e = seq->engine;
     lock_idle(e);
     soq__kv_seq_done(&seq->kv);
-    pthread_cond_broadcast(&e->changed); /* somebody may wait for its memory */
-    pthread_mutex_unlock(&e->lock);
+    unlock_idle(e);
     soq__free(seq->tokens);
     soq__free(seq->logprobs);
     soq__free(seq->sampler_state);
@@ -363,7 +383,7 @@ int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, st
         if (seq->sampler_state)
             memcpy(copy->sampler_state, seq->sampler_state, e->sampler.plugin->ops.sampler->state_size);
     }
-    pthread_mutex_unlock(&e->lock);
+    unlock_idle(e);
     if (rc) {
         soq__sequence_free(copy);
         return rc;
@@ -381,17 +401,19 @@ int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct 
     rc = soq__kv_rollback(&seq->kv, n_tokens, err);
     if (!rc)
         seq->n_tokens = n_tokens;
-    pthread_cond_broadcast(&e->changed);
-    pthread_mutex_unlock(&e->lock);
+    unlock_idle(e);
     return rc;
 }
 
-/* ---- Jobs --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Jobs
+ * --------------------------------------------------------------------------------------------------------------------- */
 
-static void enqueue(struct soq__engine *e, struct soq__job *job)
+static int enqueue(struct soq__engine *e, struct soq__job *job)
 {
     struct soq__job **end = &e->jobs;
 
+    if (job->seq->job)
+        return soq__fail(&job->err, SOQ_EBUSY, "the session has a request in hand: one at a time");
     while (*end)
         end = &(*end)->next;
     *end = job;
@@ -399,6 +421,7 @@ static void enqueue(struct soq__engine *e, struct soq__job *job)
     job->state = SOQ__JOB_QUEUED;
     job->step_rows = 0;
     job->seq->job = job;
+    return 0;
 }
 
 static int check_job(struct soq__engine *e, struct soq__job *job)
@@ -408,12 +431,28 @@ static int check_job(struct soq__engine *e, struct soq__job *job)
     if (!job->n_prompt)
         return soq__fail(&job->err, SOQ_EINVAL, "the prompt is empty: there must be at least one token");
     if (job->n_prompt > e->context)
-        return soq__fail(&job->err, SOQ_ELIMIT, "the prompt has %u tokens, the context holds %u; shorten it or raise [model] context",
-                         job->n_prompt, e->context);
+        return soq__fail(&job->err, SOQ_ELIMIT,
+                         "the prompt has %u tokens, the context holds %u; shorten it or raise [model] context", job->n_prompt,
+                         e->context);
     for (uint32_t i = 0; i < job->n_prompt; i++)
         if (job->prompt[i] < 0 || (uint32_t)job->prompt[i] >= n_vocab)
-            return soq__fail(&job->err, SOQ_EINVAL, "prompt token %u is %d, but ids go from 0 to %u", i, job->prompt[i], n_vocab - 1);
+            return soq__fail(&job->err, SOQ_EINVAL, "prompt token %u is %d, but ids go from 0 to %u", i, job->prompt[i],
+                             n_vocab - 1);
     return e->sampler.plugin->ops.sampler->check(e->sampler.self, &job->sampling, n_vocab, &job->err);
+}
+
+static void see_through(struct soq__engine *e, struct soq__job *job, soq__drain *drain, void *drain_arg)
+{
+    for (;;) {
+        if (drain && drain(drain_arg))
+            continue;
+        if (job->state == SOQ__JOB_DONE)
+            return;
+        if (!e->stepping && !e->n_waiting && soq__engine_step(e))
+            pthread_cond_broadcast(&e->changed);
+        else
+            pthread_cond_wait(&e->changed, &e->lock);
+    }
 }
 
 void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *drain, void *drain_arg)
@@ -425,18 +464,10 @@ void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *dr
     job->rc = check_job(e, job);
     if (job->rc)
         return;
-    lock_idle(e);
-    enqueue(e, job);
-    for (;;) {
-        if (drain && drain(drain_arg))
-            continue;
-        if (job->state == SOQ__JOB_DONE)
-            break;
-        if (!e->stepping && soq__engine_step(e))
-            pthread_cond_broadcast(&e->changed);
-        else
-            pthread_cond_wait(&e->changed, &e->lock);
-    }
+    pthread_mutex_lock(&e->lock);
+    job->rc = enqueue(e, job); /* a step in flight does not mind: it looks at jobs with rows in it alone */
+    if (!job->rc)
+        see_through(e, job, drain, drain_arg);
     pthread_cond_broadcast(&e->changed); /* whoever waits may have to take over the stepping */
     pthread_mutex_unlock(&e->lock);
 }

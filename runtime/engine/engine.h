@@ -1,11 +1,12 @@
 /* The engine of a loaded model: sequences, a queue of jobs, and the step that computes rows of many of them at once.
  *
- * A *sequence* is a list of tokens and its cache. A *job* is one request on a sequence: bring its cache up to a prompt, then sample. The
- * thread that waits for a job runs the steps itself, one thread at a time for all jobs: no thread of the engine's own, nothing
- * runs while nobody waits. A step takes one row of every job that decodes, then chunks of prompts, under the token budget.
+ * A *sequence* is a list of tokens and its cache. A *job* is one request on a sequence: bring its cache up to a prompt, then
+ * sample. The thread that waits for a job runs the steps itself, one thread at a time for all jobs: no thread of the engine's
+ * own, nothing runs while nobody waits. A step takes one row of every job that decodes, then chunks of prompts, under the token
+ * budget.
  *
- * Locking: `lock` guards everything here but what the step in flight owns (the backend, the rows' sequences); it is released while the
- * backend computes. Whoever changes a sequence outside a step waits until none is in flight. */
+ * Locking: `lock` guards everything here but what the step in flight owns (the backend, the rows' sequences); it is released
+ * while the backend computes. Whoever changes a sequence outside a step waits until none is in flight. */
 #ifndef SOQ_ENGINE_ENGINE_H
 #define SOQ_ENGINE_ENGINE_H
 
@@ -21,16 +22,16 @@ struct soq__engine;
 struct soq__sequence {
     struct soq__engine *engine;
     struct soq__kv_seq kv;
-    int32_t *tokens;       /* [context + 1] known; the first kv.n_committed are computed */
-    float *logprobs;       /* [context + 1] of sampled tokens */
+    int32_t *tokens; /* [context + 1] known; the first kv.n_committed are computed */
+    float *logprobs; /* [context + 1] of sampled tokens */
     uint32_t n_tokens;
     void *sampler_state;   /* owned; NULL if the sampler has none */
     struct soq__job *job;  /* in the queue; NULL: idle */
     atomic_bool cancelled; /* the job should end */
 };
 
-/* Called under the lock, on whichever thread runs the step, for each sampled token; nonzero ends the job with that reason, negative
- * with that error. */
+/* Called under the lock, on whichever thread runs the step, for each sampled token; nonzero ends the job with that reason,
+ * negative with that error. */
 typedef int soq__on_sampled(void *arg, const struct soq__job *job, int32_t token, struct soq_error *err);
 /* Called likewise for each row whose logits were wanted: those that follow `position`. */
 typedef void soq__on_logits(void *arg, uint32_t position, const float *logits, uint32_t n_vocab);
@@ -66,12 +67,12 @@ struct soq__role_instance {
 };
 
 /* Loads and initialises the plugin that `spec` names; done() undoes it. */
-int soq__role_init(struct soq__role_instance *instance, struct soq__registry *registry, struct soq__settings *settings, enum soq_role role,
-                   const char *spec, const struct soq_host *host, struct soq_error *err);
+int soq__role_init(struct soq__role_instance *instance, struct soq__registry *registry, struct soq__settings *settings,
+                   enum soq_role role, const char *spec, const struct soq_host *host, struct soq_error *err);
 void soq__role_done(struct soq__role_instance *instance);
 /* The policy's plan for a model; refuses plans that this release cannot carry out. */
-int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hparams, uint32_t context, uint32_t block_tokens,
-                     struct soq_kv_plan *plan_out, struct soq_error *err);
+int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hparams, uint32_t context,
+                     uint32_t block_tokens, struct soq_kv_plan *plan_out, struct soq_error *err);
 
 struct soq__engine_params {
     const struct soq__model *model; /* must outlive the engine */
@@ -98,7 +99,8 @@ struct soq__engine {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a step ended, a job was drained, queued or done */
     bool stepping;
-    uint64_t n_done; /* jobs that ended so far */
+    uint32_t n_waiting;    /* threads that want the engine between two steps: the next step waits for them */
+    uint64_t n_done;       /* jobs that ended so far */
     struct soq__job *jobs; /* queued and running, oldest first */
     struct soq_error step_err;
     const atomic_bool **in_flight; /* [max_sequences] cancel flags of the step's sequences; fixed while it computes */
@@ -113,12 +115,14 @@ void soq__sequence_free(struct soq__sequence *seq);
 int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err);
 int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err);
 
-/* Runs a job to its end; the caller fills the request part. drain, if given, is called under the lock whenever something changed; it may
- * release the lock in between; it returns true when it did something. The job's outcome is in reason, rc and err. */
+/* Runs a job to its end; the caller fills the request part. drain, if given, is called under the lock whenever something
+ * changed; it may release the lock in between; it returns true when it did something. The job's outcome is in reason, rc and
+ * err. */
 typedef bool soq__drain(void *arg);
 void soq__engine_run(struct soq__engine *engine, struct soq__job *job, soq__drain *drain, void *drain_arg);
 
-/* Between engine.c and scheduler.c: plans and runs one step under the lock, which it releases meanwhile. False: nothing to do. */
+/* Between engine.c and scheduler.c: plans and runs one step under the lock, which it releases meanwhile. False: nothing to do.
+ */
 bool soq__engine_step(struct soq__engine *engine);
 
 #endif

@@ -1,7 +1,7 @@
 /* soq_generate: a request becomes tokens, tokens become text, text goes to the caller's callback.
  *
- * Tokens are turned into text on whichever thread runs the step, under the engine's lock, so that a stop string ends the job before
- * another row is computed; the callback runs on the caller's own thread, without the lock. */
+ * Tokens are turned into text on whichever thread runs the step, under the engine's lock, so that a stop string ends the job
+ * before another row is computed; the callback runs on the caller's own thread, without the lock. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,7 +12,8 @@
 #include "text/chat_template.h"
 #include "text/stop.h"
 
-/* ---- Prompt ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Prompt
+ * ------------------------------------------------------------------------------------------------------------------- */
 
 static const char *role_text(const struct soq__model *m, enum soq__token_role role, char *buf, size_t size)
 {
@@ -88,6 +89,9 @@ int soq__request_tokens(const struct soq__model *m, const struct soq_request *re
 
     if (given != 1)
         return soq__fail(err, SOQ_EINVAL, "a request needs exactly one of messages, prompt and ids, not %d of them", given);
+    for (uint32_t i = 0; i < req->n_messages; i++)
+        if (!req->messages || !req->messages[i].role || !req->messages[i].content)
+            return soq__fail(err, SOQ_EINVAL, "message %u has no role or no content", i);
     if (req->ids) {
         int rc = 0;
 
@@ -99,15 +103,19 @@ int soq__request_tokens(const struct soq__model *m, const struct soq_request *re
         return soq__fail(err, SOQ_EINVAL, "%s has no vocabulary; give token ids", soq__gguf_path(m->gguf));
     if (req->n_messages)
         return chat_tokens(m, req, ids, err);
-    return soq__tokenizer_encode(m->tokenizer, &(struct soq__encode_args){.text = req->prompt, .n = strlen(req->prompt), .flags = SOQ_TOK_BOS},
-                                 ids, err);
+    return soq__tokenizer_encode(
+        m->tokenizer, &(struct soq__encode_args){.text = req->prompt, .n = strlen(req->prompt), .flags = SOQ_TOK_BOS}, ids,
+        err);
 }
 
-/* ---- Answer ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Answer
+ * ------------------------------------------------------------------------------------------------------------------- */
 
 struct answer {
     struct soq__job job;
-    const struct soq_request *req;
+    struct soq_request req;
+    bool deaf;   /* the callback has had enough */
+    bool failed; /* an event could not be built */
     struct soq__ids prompt;
     struct soq__detok detok;
     struct soq__stop stop;
@@ -138,7 +146,7 @@ static int on_sampled(void *arg, const struct soq__job *job, int32_t token, stru
     return matched ? SOQ_REASON_STOP : 0;
 }
 
-/* Calls the callback without the lock; a callback that has had enough cancels the job. */
+/* Calls the callback without the lock; one that has had enough cancels the job and is not called again. */
 static void emit(struct answer *a, int32_t token, float logprob, uint32_t index)
 {
     struct soq__engine *e = a->job.seq->engine;
@@ -152,8 +160,10 @@ static void emit(struct answer *a, int32_t token, float logprob, uint32_t index)
     };
 
     pthread_mutex_unlock(&e->lock);
-    if (a->req->on_event && a->req->on_event(a->req->ctx, &event))
+    if (a->req.on_event && !a->deaf && a->req.on_event(a->req.ctx, &event)) {
+        a->deaf = true;
         atomic_store(&a->job.seq->cancelled, true);
+    }
     pthread_mutex_lock(&e->lock);
 }
 
@@ -172,6 +182,7 @@ static bool drain(void *arg)
     soq__buf_clear(&a->event);
     soq__buf_append(&a->event, soq__buf_str(&a->text) + from, a->ends[i] - from);
     if (!soq__buf_ok(&a->event)) {
+        a->failed = a->deaf = true;
         atomic_store(&a->job.seq->cancelled, true);
         return true;
     }
@@ -188,26 +199,28 @@ static int flush(struct answer *a, struct soq_error *err)
 
     soq__buf_clear(&a->piece);
     soq__buf_clear(&a->event);
-    if (!a->detok.tok || a->job.reason == SOQ_REASON_STOP)
+    if (a->failed)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for the answer's text");
+    if (!a->detok.tok || a->deaf || a->job.reason == SOQ_REASON_STOP)
         return 0;
     rc = soq__detok_flush(&a->detok, &a->piece, err);
     if (!rc)
         rc = soq__stop_push(&a->stop, soq__buf_str(&a->piece), a->piece.len, &a->event, &matched, err);
     if (!rc && !matched)
         rc = soq__stop_flush(&a->stop, &a->event, err);
-    if (rc || !a->event.len || !a->req->on_event)
+    if (rc || !a->event.len || !a->req.on_event)
         return rc;
     event.text = soq__buf_str(&a->event);
     event.text_size = a->event.len;
-    a->req->on_event(a->req->ctx, &event);
+    a->req.on_event(a->req.ctx, &event);
     return 0;
 }
 
-static void fill_result(const struct answer *a, struct soq_result *result)
+static int fill_result(const struct answer *a, struct soq_result *result, struct soq_error *err)
 {
     const struct soq__job *j = &a->job;
     struct soq_result full = {
-        .struct_size = result->struct_size,
+        .struct_size = sizeof full,
         .reason = j->reason,
         .prompt_tokens = j->n_prompt,
         .cached_tokens = j->n_cached,
@@ -219,43 +232,55 @@ static void fill_result(const struct answer *a, struct soq_result *result)
         .kv_bytes = soq__kv_seq_bytes(&j->seq->kv),
     };
 
-    memcpy(result, &full, result->struct_size < sizeof full ? result->struct_size : sizeof full);
+    return soq__struct_out(result, &full, "soq_result", err);
 }
 
-/* ---- The call ----------------------------------------------------------------------------------------------------------------- */
+/* ---- The call
+ * ----------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t answer_limit(const struct soq_session *s, const struct soq_request *req)
+static uint32_t answer_limit(const struct soq_session *s, int64_t wanted)
 {
-    int64_t wanted = req->max_tokens;
-
-    if (wanted < 0)
+    if (wanted == -1)
         wanted = soq__settings_int(s->model->runtime->settings, "engine", "max_tokens");
     return wanted > s->seq->engine->context ? s->seq->engine->context + 1 : (uint32_t)wanted;
 }
 
-static int prepare(struct soq_session *s, const struct soq_request *req, struct answer *a, struct soq_error *err)
+/* What the request says, laid over the sampler's defaults. */
+static int read_sampling(struct soq_session *s, const struct soq_sampling *given, struct soq_sampling *out,
+                         struct soq_error *err)
+{
+    int rc;
+
+    *out = (struct soq_sampling){.struct_size = sizeof *out};
+    rc = soq_sampling_defaults(s->model, out, err);
+    return rc || !given ? rc : soq__struct_in(out, given, "soq_sampling", err);
+}
+
+static int prepare(struct soq_session *s, const struct soq_request *given, struct answer *a, struct soq_error *err)
 {
     const struct soq__model *m = s->model->model;
+    const struct soq_request *req = &a->req;
     struct soq__job *j = &a->job;
-    int rc = soq__request_tokens(m, req, &a->prompt, err);
+    int rc;
 
+    a->req = (struct soq_request)SOQ_REQUEST_INIT;
+    rc = soq__struct_in(&a->req, given, "soq_request", err);
+    if (!rc && req->max_tokens < -1)
+        rc = soq__fail(err, SOQ_EINVAL, "max_tokens is %d; give a number, or -1 for [engine] max_tokens", req->max_tokens);
+    if (!rc)
+        rc = soq__request_tokens(m, req, &a->prompt, err);
     if (rc)
         return rc;
-    a->req = req;
     *j = (struct soq__job){
         .seq = s->seq,
         .prompt = a->prompt.data,
         .n_prompt = a->prompt.n > UINT32_MAX ? UINT32_MAX : (uint32_t)a->prompt.n,
-        .max_tokens = answer_limit(s, req),
+        .max_tokens = answer_limit(s, req->max_tokens),
         .ignore_eog = req->ignore_eog,
         .on_sampled = on_sampled,
         .arg = a,
     };
-    j->sampling = (struct soq_sampling){.struct_size = sizeof j->sampling};
-    if (req->sampling)
-        memcpy(&j->sampling, req->sampling, req->sampling->struct_size < sizeof j->sampling ? req->sampling->struct_size : sizeof j->sampling);
-    else
-        rc = soq_sampling_defaults(s->model, &j->sampling, err);
+    rc = read_sampling(s, req->sampling, &j->sampling, err);
     if (rc)
         return rc;
     if (m->tokenizer)
@@ -282,7 +307,7 @@ int soq_generate(struct soq_session *s, const struct soq_request *req, struct so
     if (!rc)
         rc = flush(&a, err);
     if (!rc && result)
-        fill_result(&a, result);
+        rc = fill_result(&a, result, err);
     soq__stop_done(&a.stop);
     soq__buf_done(&a.piece);
     soq__buf_done(&a.text);
@@ -295,15 +320,17 @@ int soq_generate(struct soq_session *s, const struct soq_request *req, struct so
 int soq_sampling_defaults(struct soq_model *m, struct soq_sampling *sampling, struct soq_error *err)
 {
     struct soq__role_instance *sampler = &m->engine->sampler;
+    struct soq_sampling full = {.struct_size = sizeof full};
+    int rc = sampler->plugin->ops.sampler->defaults(sampler->self, &full, err);
 
-    return sampler->plugin->ops.sampler->defaults(sampler->self, sampling, err);
+    return rc ? rc : soq__struct_out(sampling, &full, "soq_sampling", err);
 }
 
 const char *soq_reason_text(int reason)
 {
     switch (reason) {
-#define TEXT(name, value, text)                                                                                                  \
-    case value:                                                                                                                  \
+#define TEXT(name, value, text)                                                                                                \
+    case value:                                                                                                                \
         return text;
         SOQ_REASONS(TEXT)
 #undef TEXT

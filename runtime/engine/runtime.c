@@ -18,7 +18,36 @@ const char *soq_error_text(int code)
     return soq__error_text(code);
 }
 
-/* ---- Runtime ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Structs of other sizes
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* Copies what both sides know, but for struct_size; each struct begins with it. */
+static int copy_common(void *to, const void *from, const void *given, const char *name, struct soq_error *err)
+{
+    const size_t first = sizeof(uint32_t);
+    uint32_t theirs, a, b;
+
+    memcpy(&theirs, given, first);
+    memcpy(&a, to, first);
+    memcpy(&b, from, first);
+    if (theirs <= first)
+        return soq__fail(err, SOQ_EINVAL, "struct %s: struct_size is %u; initialise it with its ..._INIT", name, theirs);
+    memcpy((char *)to + first, (const char *)from + first, (a < b ? a : b) - first);
+    return 0;
+}
+
+int soq__struct_in(void *full, const void *given, const char *name, struct soq_error *err)
+{
+    return copy_common(full, given, given, name, err);
+}
+
+int soq__struct_out(void *given, const void *full, const char *name, struct soq_error *err)
+{
+    return copy_common(given, full, given, name, err);
+}
+
+/* ---- Runtime
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static int load_settings(struct soq__settings *settings, const struct soq_runtime_params *p, struct soq_error *err)
 {
@@ -55,13 +84,16 @@ static int build_runtime(struct soq_runtime *rt, const struct soq_runtime_params
 
 int soq_runtime_create(const struct soq_runtime_params *params, struct soq_runtime **runtime_out, struct soq_error *err)
 {
-    static const struct soq_runtime_params defaults = SOQ_RUNTIME_PARAMS_INIT;
-    struct soq_runtime *rt = soq__alloc_zero(1, sizeof *rt);
-    int rc;
+    struct soq_runtime_params full = SOQ_RUNTIME_PARAMS_INIT;
+    struct soq_runtime *rt;
+    int rc = params ? soq__struct_in(&full, params, "soq_runtime_params", err) : 0;
 
+    if (rc)
+        return rc;
+    rt = soq__alloc_zero(1, sizeof *rt);
     if (!rt)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
-    rc = build_runtime(rt, params ? params : &defaults, err);
+    rc = build_runtime(rt, &full, err);
     if (rc) {
         soq_runtime_free(rt);
         return rc;
@@ -79,15 +111,20 @@ void soq_runtime_free(struct soq_runtime *rt)
     soq__free(rt);
 }
 
-/* ---- Model -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Model
+ * -------------------------------------------------------------------------------------------------------------------- */
 
 int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, uint32_t max_outputs,
                     struct soq_model **model_out, struct soq_error *err)
 {
-    struct soq_model *m = soq__alloc_zero(1, sizeof *m);
     struct soq__engine_params ep = {.registry = rt->registry, .settings = rt->settings, .max_outputs = max_outputs};
-    int rc;
+    struct soq_model_params full = SOQ_MODEL_PARAMS_INIT;
+    struct soq_model *m;
+    int rc = params ? soq__struct_in(&full, params, "soq_model_params", err) : 0;
 
+    if (rc)
+        return rc;
+    m = soq__alloc_zero(1, sizeof *m);
     if (!m)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     m->runtime = rt;
@@ -99,8 +136,8 @@ int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_m
         rc = soq__fail(err, SOQ_EINVAL, "no model is named: give a GGUF file, or set [model] path");
     if (!rc) {
         ep.model = m->model;
-        ep.progress = params ? params->progress : NULL;
-        ep.progress_arg = params ? params->progress_ctx : NULL;
+        ep.progress = full.progress;
+        ep.progress_arg = full.progress_ctx;
         rc = soq__engine_create(&ep, &m->engine, err);
     }
     if (rc) {
@@ -111,8 +148,8 @@ int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_m
     return 0;
 }
 
-int soq_model_load(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, struct soq_model **model_out,
-                   struct soq_error *err)
+int soq_model_load(struct soq_runtime *rt, const char *path, const struct soq_model_params *params,
+                   struct soq_model **model_out, struct soq_error *err)
 {
     return soq__model_open(rt, path, params, 0, model_out, err);
 }
@@ -130,7 +167,7 @@ int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_
 {
     struct soq__engine *e = m->engine;
     struct soq_model_info full = {
-        .struct_size = info->struct_size,
+        .struct_size = sizeof full,
         .n_vocab = m->model->hparams.dim[SOQ__DIM_VOCAB],
         .n_layers = m->model->hparams.n_layers,
         .context = e->context,
@@ -142,15 +179,12 @@ int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_
         .has_vocabulary = m->model->tokenizer != NULL,
     };
 
-    if (info->struct_size < sizeof info->struct_size)
-        return soq__fail(err, SOQ_EINVAL, "soq_model_info: struct_size is %u", info->struct_size);
     pthread_mutex_lock(&e->lock);
     full.kv_limit = e->kv.arena.limit;
     full.kv_used = e->kv.arena.used;
     full.kv_peak = e->kv.arena.peak;
     pthread_mutex_unlock(&e->lock);
-    memcpy(info, &full, info->struct_size < sizeof full ? info->struct_size : sizeof full);
-    return 0;
+    return soq__struct_out(info, &full, "soq_model_info", err);
 }
 
 static int need_tokenizer(const struct soq__model *m, struct soq_error *err)
@@ -158,13 +192,14 @@ static int need_tokenizer(const struct soq__model *m, struct soq_error *err)
     return m->tokenizer ? 0 : soq__fail(err, SOQ_EINVAL, "%s has no vocabulary; give token ids", soq__gguf_path(m->gguf));
 }
 
-int soq_tokenize(struct soq_model *m, const char *text, size_t n, uint32_t flags, int32_t *ids, size_t capacity, size_t *count_out,
-                 struct soq_error *err)
+int soq_tokenize(struct soq_model *m, const char *text, size_t n, uint32_t flags, int32_t *ids, size_t capacity,
+                 size_t *count_out, struct soq_error *err)
 {
     struct soq__encode_args args = {
         .text = text,
         .n = n,
-        .flags = (flags & SOQ_TOKENIZE_BOS ? (unsigned)SOQ_TOK_BOS : 0) | (flags & SOQ_TOKENIZE_SPECIAL ? (unsigned)SOQ_TOK_SPECIAL : 0),
+        .flags = (flags & SOQ_TOKENIZE_BOS ? (unsigned)SOQ_TOK_BOS : 0) |
+                 (flags & SOQ_TOKENIZE_SPECIAL ? (unsigned)SOQ_TOK_SPECIAL : 0),
     };
     struct soq__ids all = {0};
     int rc = need_tokenizer(m->model, err);
@@ -182,7 +217,8 @@ int soq_tokenize(struct soq_model *m, const char *text, size_t n, uint32_t flags
     return rc;
 }
 
-int soq_detokenize(struct soq_model *m, const int32_t *ids, size_t count, char *text, size_t capacity, size_t *n_out, struct soq_error *err)
+int soq_detokenize(struct soq_model *m, const int32_t *ids, size_t count, char *text, size_t capacity, size_t *n_out,
+                   struct soq_error *err)
 {
     struct soq_buf all = SOQ_BUF_INIT;
     int rc = need_tokenizer(m->model, err);
@@ -200,7 +236,8 @@ int soq_detokenize(struct soq_model *m, const int32_t *ids, size_t count, char *
     return rc;
 }
 
-/* ---- Session ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Session
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static int wrap(struct soq_model *m, struct soq__sequence *seq, struct soq_session **out, struct soq_error *err)
 {

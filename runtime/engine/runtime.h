@@ -25,6 +25,13 @@ int soq__model_open(struct soq_runtime *runtime, const char *path, const struct 
                     struct soq_model **model_out, struct soq_error *err);
 
 /* Tokens of a request's messages, prompt or ids, as generation uses them. */
-int soq__request_tokens(const struct soq__model *model, const struct soq_request *request, struct soq__ids *ids, struct soq_error *err);
+int soq__request_tokens(const struct soq__model *model, const struct soq_request *request, struct soq__ids *ids,
+                        struct soq_error *err);
+
+/* A struct of soquete.h from a program that may be built with an older or newer header: what it does not know keeps the value
+ * that `full` has, what this library does not know is not looked at. full->struct_size says the library's size afterwards. */
+int soq__struct_in(void *full, const void *given, const char *name, struct soq_error *err);
+/* The other way round; given->struct_size stays. */
+int soq__struct_out(void *given, const void *full, const char *name, struct soq_error *err);
 
 #endif

@@ -40,7 +40,8 @@ static void finish_failed(struct soq__engine *e, struct soq__job *job, int code,
     finish(e, job, 0);
 }
 
-/* ---- Admission ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Admission
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* Keeps the common part of what is computed and the prompt; at least the last token is computed again, for its logits. */
 static void reuse_prefix(struct soq__job *job)
@@ -73,6 +74,7 @@ static bool anything_runs(const struct soq__engine *e)
 static void admit(struct soq__engine *e)
 {
     struct soq__job *next;
+    bool held_up = false;
 
     for (struct soq__job *job = e->jobs; job; job = next) {
         uint64_t wanted = (uint64_t)job->n_prompt + job->max_tokens;
@@ -85,10 +87,13 @@ static void admit(struct soq__engine *e)
             finish(e, job, SOQ_REASON_CANCELLED);
             continue;
         }
+        if (held_up)
+            continue;
         reuse_prefix(job);
         rc = soq__kv_reserve(&job->seq->kv, wanted < e->context ? (uint32_t)wanted : e->context, &job->err);
-        if (rc == -SOQ_EBUSY && anything_runs(e))
-            return;
+        held_up = rc == -SOQ_EBUSY && anything_runs(e);
+        if (held_up)
+            continue;
         if (rc)
             finish_failed(e, job, rc, &job->err);
         else
@@ -96,7 +101,8 @@ static void admit(struct soq__engine *e)
     }
 }
 
-/* ---- Planning ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Planning
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static uint32_t pending(const struct soq__job *job)
 {
@@ -143,7 +149,8 @@ static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n)
     job->step_rows = n;
     job->step_outputs = outputs_of(job, n);
     e->in_flight[e->n_in_flight++] = &job->seq->cancelled;
-    job->first_output = soq__step_add(&e->step, &job->seq->kv, job->seq->tokens + job->seq->kv.n_committed, n, job->step_outputs);
+    job->first_output =
+        soq__step_add(&e->step, &job->seq->kv, job->seq->tokens + job->seq->kv.n_committed, n, job->step_outputs);
 }
 
 /* Decode rows first, so that nobody's stream stalls behind a long prompt; then prompts in order of arrival. */
@@ -168,7 +175,8 @@ static void plan(struct soq__engine *e)
         }
 }
 
-/* ---- After the forward pass ---------------------------------------------------------------------------------------------------- */
+/* ---- After the forward pass
+ * ---------------------------------------------------------------------------------------------------- */
 
 static int read_logits(struct soq__engine *e, const float **logits_out, struct soq_error *err)
 {
@@ -180,7 +188,8 @@ static int read_logits(struct soq__engine *e, const float **logits_out, struct s
         *logits_out = (const float *)(uintptr_t)(v->buffer + v->offset); /* the host's own memory */
         return 0;
     }
-    return in->ops->memory->buffer_read(in->self, v->buffer, v->offset, e->logits, (uint64_t)e->step.n_outputs * v->cols * sizeof(float), err);
+    return in->ops->memory->buffer_read(in->self, v->buffer, v->offset, e->logits,
+                                        (uint64_t)e->step.n_outputs * v->cols * sizeof(float), err);
 }
 
 /* Draws the next token from the job's last row. */
@@ -210,15 +219,16 @@ static bool ends_generation(const struct soq__engine *e, const struct soq__job *
 static int accept(struct soq__engine *e, struct soq__job *job, const struct soq_sampled *s)
 {
     struct soq__sequence *seq = job->seq;
+    double now = soq__clock_now();
     int reason;
 
-    job->last_token = soq__clock_now();
     if (!job->n_generated)
-        job->first_token = job->last_token;
+        job->first_token = job->last_token = now;
     seq->logprobs[seq->n_tokens] = s->logprob;
     seq->tokens[seq->n_tokens++] = s->token;
     if (ends_generation(e, job, s->token))
         return SOQ_REASON_EOG;
+    job->last_token = now;
     job->n_generated++;
     reason = job->on_sampled ? job->on_sampled(job->arg, job, s->token, &job->err) : 0;
     if (reason)
@@ -251,7 +261,9 @@ static void advance(struct soq__engine *e, struct soq__job *job, const float *lo
             finish(e, job, SOQ_REASON_LENGTH);
             return;
         }
-        rc = sample(e, job, (float *)(uintptr_t)logits + (size_t)(job->first_output + job->step_outputs - 1) * e->net.logits.cols, &sampled);
+        rc = sample(e, job,
+                    (float *)(uintptr_t)logits + (size_t)(job->first_output + job->step_outputs - 1) * e->net.logits.cols,
+                    &sampled);
         if (!rc)
             rc = accept(e, job, &sampled);
     }

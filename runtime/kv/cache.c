@@ -115,6 +115,21 @@ int soq__kv_push_copy(struct soq__kv_cache *c, struct soq_step_copy copy, struct
     return 0;
 }
 
+void soq__kv_forget_copies(struct soq__kv_cache *c, uint32_t group, soq_block_ref dst)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < c->n_copies; i++) {
+        struct soq_step_copy copy = c->copies[i];
+
+        if (copy.group == group && copy.dst == dst)
+            soq__kv_block_unref(&c->groups[group].pool, copy.src);
+        else
+            c->copies[kept++] = copy;
+    }
+    c->n_copies = kept;
+}
+
 void soq__kv_delivered(struct soq__kv_cache *c)
 {
     for (uint32_t i = 0; i < c->n_copies; i++)

@@ -1,8 +1,8 @@
 /* The KV cache of a model: groups of layers, a block table per sequence and group, commit and rollback.
  *
- * Vocabulary as in soquete/plugin.h. Rows are tentative from prepare() until commit(), which follows a successful step; freeing behind a
- * window and the policy's decisions happen only there, on the position grid. Blocks are shared between forks until somebody
- * writes: then the writer gets a copy. Freed blocks return to the pool at once.
+ * Vocabulary as in soquete/plugin.h. Rows are tentative from prepare() until commit(), which follows a successful step; freeing
+ * behind a window and the policy's decisions happen only there, on the position grid. Blocks are shared between forks until
+ * somebody writes: then the writer gets a copy. Freed blocks return to the pool at once.
  *
  * Memory is promised in advance: reserve() admits a sequence only if everything it may still need fits beside what all others
  * were promised, so that no step runs out half way. Not thread-safe; called between steps only. */
@@ -78,10 +78,10 @@ int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_entries, struct soq_erro
 /* Gives the promise back beyond what is held. */
 void soq__kv_unreserve(struct soq__kv_seq *seq);
 
-/* Blocks for n more rows, private to the sequence; the rows are tentative from now on. On failure nothing has changed but that some
- * blocks may be held already. */
+/* Blocks for n more rows, private to the sequence; the rows are tentative from now on. On failure nothing has changed but that
+ * some blocks may be held already, until abandon(). */
 int soq__kv_prepare(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *err);
-/* Forgets tentative rows (the step failed, or drafts were rejected before a commit). */
+/* Forgets tentative rows and gives their blocks back (the step failed, or drafts were rejected before a commit). */
 void soq__kv_abandon(struct soq__kv_seq *seq);
 /* The first n of the tentative rows become part of the cache, the others are forgotten. */
 int soq__kv_commit(struct soq__kv_seq *seq, uint32_t n_rows, bool end_of_prompt, struct soq_error *err);
@@ -92,7 +92,8 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
 
 /* The pending edits and copies reached the backend. */
 void soq__kv_delivered(struct soq__kv_cache *cache);
-/* Writes the segments of a sequence, tentative rows included, to out (room for `max`); returns their number, 0 if max is too small. */
+/* Writes the segments of a sequence, tentative rows included, to out (room for `max`); returns their number, 0 if max is too
+ * small. */
 uint32_t soq__kv_segments(const struct soq__kv_seq *seq, struct soq_step_segment *out, uint32_t max);
 /* The most segments a sequence can have. */
 uint32_t soq__kv_max_segments(const struct soq__kv_cache *cache);

@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "kv/pool.h"
 
-static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_params *p, enum soq_kv_plane_role role, struct soq_error *err)
+static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_params *p, enum soq_kv_plane_role role,
+                      struct soq_error *err)
 {
     bool key = role == SOQ_PLANE_KEY;
     const struct soq_kv_codec_ops *codec = key ? p->codec_k : p->codec_v;
@@ -32,14 +33,20 @@ static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_pa
     if (rc)
         return rc;
     if (plane->format.kind != SOQ_FORMAT_PLAIN)
-        return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] codec_%c: codecs that pack closed blocks are not supported yet; use f16 or f32", key ? 'k' : 'v');
-    if (!plane->format.tile_bytes || plane->format.tile_bytes % 8 || plane->format.tile_bytes > (uint64_t)tile.tokens * tile.width * 16)
-        return soq__fail(err, SOQ_EINVAL, "[kv] codec_%c: the plugin describes a tile of %llu bytes, which is no positive multiple of 8 or too large",
-                         key ? 'k' : 'v', (unsigned long long)plane->format.tile_bytes);
+        return soq__fail(err, SOQ_EUNSUPPORTED,
+                         "[kv] codec_%c: codecs that pack closed blocks are not supported yet; use f16 or f32",
+                         key ? 'k' : 'v');
+    if (!plane->format.tile_bytes || plane->format.tile_bytes % 8 ||
+        plane->format.tile_bytes > (uint64_t)tile.tokens * tile.width * 16)
+        return soq__fail(
+            err, SOQ_EINVAL,
+            "[kv] codec_%c: the plugin describes a tile of %llu bytes, which is no positive multiple of 8 or too large",
+            key ? 'k' : 'v', (unsigned long long)plane->format.tile_bytes);
     return 0;
 }
 
-static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, bool windowed, struct soq_error *err)
+static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, bool windowed,
+                      struct soq_error *err)
 {
     int rc;
 
@@ -103,8 +110,8 @@ void soq__kv_layout_done(struct soq__kv_layout *layout)
     *layout = (struct soq__kv_layout){0};
 }
 
-/* Before a commit a windowed group holds its sinks, the window behind the first row of the chunk, what has not reached the last grid
- * point, and the chunk; each end may cut a block. */
+/* Before a commit a windowed group holds its sinks, the window behind the first row of the chunk, what has not reached the last
+ * grid point, and the chunk; each end may cut a block. */
 uint32_t soq__kv_group_blocks(const struct soq__kv_layout *layout, uint32_t group, uint32_t n_entries, uint32_t chunk)
 {
     const struct soq__kv_group_layout *g = &layout->groups[group];

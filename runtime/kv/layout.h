@@ -1,4 +1,5 @@
-/* Which layers share a block table, and how many bytes an entry takes: from hyperparameters, policy and codecs, without a backend.
+/* Which layers share a block table, and how many bytes an entry takes: from hyperparameters, policy and codecs, without a
+ * backend.
  *
  * `soquete kvcalc` and the cache itself use the same code, so the forecast cannot drift from the truth. */
 #ifndef SOQ_KV_LAYOUT_H

@@ -16,8 +16,8 @@ uint64_t soq__kv_slab_bytes(uint64_t block_bytes)
     return block_bytes >= SLAB_BYTES ? block_bytes : SLAB_BYTES / block_bytes * block_bytes;
 }
 
-int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks,
-                      struct soq_error *err)
+int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes,
+                      uint64_t max_blocks, struct soq_error *err)
 {
     uint64_t slab_bytes = soq__kv_slab_bytes(block_bytes);
     uint64_t per_slab = slab_bytes / block_bytes;
@@ -36,7 +36,8 @@ int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, so
     pool->refs = soq__alloc_zero(max_slabs * per_slab, sizeof *pool->refs);
     if (!pool->slabs || !pool->refs) {
         soq__kv_pool_done(pool);
-        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for the tables of %llu slabs", (unsigned long long)max_slabs);
+        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for the tables of %llu slabs",
+                         (unsigned long long)max_slabs);
     }
     return 0;
 }
@@ -71,13 +72,14 @@ static int slab_add(struct soq__kv_pool *pool, uint32_t slab, struct soq_error *
     int rc;
 
     if (a->used + pool->slab_bytes > a->limit)
-        return soq__fail(err, SOQ_ELIMIT, "KV cache: %llu bytes are in use and %llu more are needed, above the limit of %llu; raise [kv] memory",
+        return soq__fail(err, SOQ_ELIMIT,
+                         "KV cache: %llu bytes are in use and %llu more are needed, above the limit of %llu; raise [kv] memory",
                          (unsigned long long)a->used, (unsigned long long)pool->slab_bytes, (unsigned long long)a->limit);
     rc = a->memory->memory->buffer_alloc(a->memory_self, pool->slab_bytes, &buffer, err);
     if (rc)
         return rc;
-    rc = a->attention->attention->group_slab(a->attention_self, pool->group, 0, slab * pool->blocks_per_slab, pool->blocks_per_slab, buffer,
-                                             err);
+    rc = a->attention->attention->group_slab(a->attention_self, pool->group, 0, slab * pool->blocks_per_slab,
+                                             pool->blocks_per_slab, buffer, err);
     if (rc) {
         a->memory->memory->buffer_free(a->memory_self, buffer);
         return rc;

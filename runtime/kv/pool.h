@@ -28,16 +28,16 @@ struct soq__kv_pool {
     soq_kv_group group;
     uint64_t block_bytes, slab_bytes;
     uint32_t blocks_per_slab, max_slabs;
-    uint32_t n_slabs; /* that are there */
-    uint32_t n_used;  /* blocks with references */
-    uint32_t hint;    /* every slab below is there and full */
+    uint32_t n_slabs;           /* that are there */
+    uint32_t n_used;            /* blocks with references */
+    uint32_t hint;              /* every slab below is there and full */
     struct soq__kv_slab *slabs; /* [max_slabs] */
     uint32_t *refs;             /* [max_slabs * blocks_per_slab] */
 };
 
 /* max_blocks: the most that can ever be in use at once; the arena's limit may allow fewer. */
-int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks,
-                      struct soq_error *err);
+int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes,
+                      uint64_t max_blocks, struct soq_error *err);
 void soq__kv_pool_done(struct soq__kv_pool *pool);
 
 /* A block with one reference; contents undefined. */

@@ -47,6 +47,8 @@ static void drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uin
     for (uint32_t i = first; i < last; i++) {
         if (sg->table[i] == SOQ_BLOCK_NONE)
             continue;
+        if (!soq__kv_block_is_shared(&seq->cache->groups[g].pool, sg->table[i]))
+            soq__kv_forget_copies(seq->cache, g, sg->table[i]);
         soq__kv_block_unref(&seq->cache->groups[g].pool, sg->table[i]);
         sg->table[i] = SOQ_BLOCK_NONE;
         sg->n_held--;
@@ -88,10 +90,13 @@ static int refuse(const struct soq__kv_cache *c, uint32_t n_entries, struct soq_
     }
     if (alone > c->arena.limit)
         return soq__fail(err, SOQ_ELIMIT,
-                         "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens ([engine] max_tokens)",
+                         "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens "
+                         "([engine] max_tokens)",
                          n_entries, (double)alone / (1 << 20), (double)c->arena.limit / (1 << 20));
-    return soq__fail(err, SOQ_EBUSY, "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)",
-                     n_entries, (double)alone / (1 << 20), (double)c->arena.limit / (1 << 20));
+    return soq__fail(
+        err, SOQ_EBUSY,
+        "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)", n_entries,
+        (double)alone / (1 << 20), (double)c->arena.limit / (1 << 20));
 }
 
 int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_entries, struct soq_error *err)
@@ -169,6 +174,10 @@ int soq__kv_prepare(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *
 
 void soq__kv_abandon(struct soq__kv_seq *seq)
 {
+    const struct soq__kv_cache *c = seq->cache;
+
+    for (uint32_t g = 0; g < c->n_groups; g++)
+        drop_blocks(seq, g, blocks_for(c, seq->n_committed), c->groups[g].max_blocks);
     seq->n_tentative = 0;
 }
 
@@ -193,7 +202,8 @@ static uint32_t visible_from(const struct soq__kv_group_layout *layout, uint32_t
     return layout->window && n + 1 > layout->window ? n + 1 - layout->window : 0;
 }
 
-/* A plan without SELECTION promises that only what no later row sees goes: anything else would depend on how rows were batched. */
+/* A plan without SELECTION promises that only what no later row sees goes: anything else would depend on how rows were batched.
+ */
 static int check_ranges(const struct soq__kv_cache *c, uint32_t n_ranges, uint32_t n, struct soq_error *err)
 {
     const struct soq__kv_group_layout mask = {.window = c->policy.plan.window};
@@ -203,7 +213,8 @@ static int check_ranges(const struct soq__kv_cache *c, uint32_t n_ranges, uint32
         struct soq_kv_range r = i < n_ranges ? c->ranges[i] : (struct soq_kv_range){n, n};
 
         if (r.first < at || r.last < r.first || r.last > n)
-            return soq__fail(err, SOQ_EINVAL, "KV policy: range %u, [%u, %u), is not ascending or lies beyond %u", i, r.first, r.last, n);
+            return soq__fail(err, SOQ_EINVAL, "KV policy: range %u, [%u, %u), is not ascending or lies beyond %u", i, r.first,
+                             r.last, n);
         if (r.first > at && (at < sinks || r.first > from))
             return soq__fail(err, SOQ_EINVAL, "KV policy: drops positions [%u, %u), which rows can still see", at, r.first);
         at = r.last;
@@ -315,7 +326,8 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
 
             if (from->table[i] == SOQ_BLOCK_NONE)
                 continue;
-            rc = soq__kv_push_edit(c, (struct soq_step_edit){.slot = dst->slot, .group = g, .index = i, .block = from->table[i]}, err);
+            rc = soq__kv_push_edit(
+                c, (struct soq_step_edit){.slot = dst->slot, .group = g, .index = i, .block = from->table[i]}, err);
             if (rc) { /* edits already pushed name blocks that dst does not list, which nothing reads */
                 soq__kv_rollback(dst, 0, NULL);
                 return rc;
@@ -338,7 +350,8 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
     return 0;
 }
 
-/* ---- What the backend reads ----------------------------------------------------------------------------------------------- */
+/* ---- What the backend reads -----------------------------------------------------------------------------------------------
+ */
 
 static void put_segment(const struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last, struct soq_step_segment *out)
 {

@@ -249,6 +249,52 @@ Test(kv, original_of_a_fork_copies_too)
     drop_cache();
 }
 
+/* A step fails, the copy is still pending, and the block it goes to is given back with its slab: nothing may refer to it. */
+Test(kv, no_copy_to_what_is_gone)
+{
+    struct soq__kv_seq a, b;
+
+    make_cache(0, 8 * SLAB, 64, 2, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    extend(&a, P + 3); /* the only slab is full */
+    soq__kv_delivered(&cache);
+    cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&b, 1, NULL), 0);
+    cr_assert_eq(cache.n_copies, 1);
+    soq__kv_abandon(&b);
+    cr_expect_eq(cache.n_copies, 1, "the block is still the fork's own");
+    soq__kv_seq_done(&b);
+    cr_expect_eq(cache.n_copies, 0);
+    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect(!soq__kv_block_is_shared(&cache.groups[0].pool, a.groups[0].table[1]), "nobody else holds the source");
+    soq__kv_seq_done(&a);
+    cr_expect_eq(cache.arena.used, 0);
+    drop_cache();
+}
+
+Test(kv, abandoned_rows_give_their_blocks_back)
+{
+    struct soq__kv_seq a;
+
+    make_cache(12, 8 * SLAB, 64, 1, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    extend(&a, 5);
+    cr_assert_eq(soq__kv_prepare(&a, 30, NULL), 0);
+    soq__kv_abandon(&a);
+    cr_expect_eq(a.groups[0].n_held, 1);
+    cr_expect_eq(a.groups[1].n_held, 1);
+    counts.fail_after = 1;
+    cr_expect_eq(soq__kv_prepare(&a, 30, NULL), -SOQ_ENOMEM);
+    counts.fail_after = -1;
+    soq__kv_abandon(&a);
+    cr_expect_eq(a.groups[0].n_held, 1, "what a failed prepare had taken");
+    extend(&a, 30);
+    cr_expect_eq(a.n_committed, 35);
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
 Test(kv, window_frees_behind_on_the_grid)
 {
     const uint32_t window = 10;
