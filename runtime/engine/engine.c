@@ -10,8 +10,7 @@
 #include "base/memory.h"
 #include "config/settings.h"
 
-/* ---- Plugins
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Plugins --------------------------------------------------------------------------------------------------------- */
 
 struct role_table {
     size_t instance_size;
@@ -124,8 +123,7 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
     return 0;
 }
 
-/* ---- KV cache
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- KV cache -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
 {
@@ -176,8 +174,7 @@ static int init_cache(struct soq__engine *e, const struct soq__engine_params *p,
     return soq__kv_cache_init(&e->kv, &cp, err);
 }
 
-/* ---- Life
- * --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------------------------------ */
 
 /* Asked by the backend between ops: everybody in the step has given up. */
 static int all_cancelled(void *arg)
@@ -302,8 +299,7 @@ void soq__engine_free(struct soq__engine *e)
     soq__free(e);
 }
 
-/* ---- Sequences
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Sequences ------------------------------------------------------------------------------------------------------- */
 
 /* Takes the lock with no step in flight. Whoever steps lets those who wait here go first: steps follow each other so closely
  * that they would hardly ever find a gap. */
@@ -405,8 +401,7 @@ int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct 
     return rc;
 }
 
-/* ---- Jobs
- * --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Jobs ------------------------------------------------------------------------------------------------------------ */
 
 static int enqueue(struct soq__engine *e, struct soq__job *job)
 {

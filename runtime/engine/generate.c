@@ -12,8 +12,7 @@
 #include "text/chat_template.h"
 #include "text/stop.h"
 
-/* ---- Prompt
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Prompt ---------------------------------------------------------------------------------------------------------- */
 
 static const char *role_text(const struct soq__model *m, enum soq__token_role role, char *buf, size_t size)
 {
@@ -108,8 +107,7 @@ int soq__request_tokens(const struct soq__model *m, const struct soq_request *re
         err);
 }
 
-/* ---- Answer
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Answer ---------------------------------------------------------------------------------------------------------- */
 
 struct answer {
     struct soq__job job;
@@ -235,8 +233,7 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
     return soq__struct_out(result, &full, "soq_result", err);
 }
 
-/* ---- The call
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- The call -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t answer_limit(const struct soq_session *s, int64_t wanted)
 {

@@ -18,8 +18,7 @@ const char *soq_error_text(int code)
     return soq__error_text(code);
 }
 
-/* ---- Structs of other sizes
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Structs of other sizes ------------------------------------------------------------------------------------------ */
 
 /* Copies what both sides know, but for struct_size; each struct begins with it. */
 static int copy_common(void *to, const void *from, const void *given, const char *name, struct soq_error *err)
@@ -46,8 +45,7 @@ int soq__struct_out(void *given, const void *full, const char *name, struct soq_
     return copy_common(given, full, given, name, err);
 }
 
-/* ---- Runtime
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Runtime --------------------------------------------------------------------------------------------------------- */
 
 static int load_settings(struct soq__settings *settings, const struct soq_runtime_params *p, struct soq_error *err)
 {
@@ -111,8 +109,7 @@ void soq_runtime_free(struct soq_runtime *rt)
     soq__free(rt);
 }
 
-/* ---- Model
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Model ----------------------------------------------------------------------------------------------------------- */
 
 int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, uint32_t max_outputs,
                     struct soq_model **model_out, struct soq_error *err)
@@ -236,8 +233,7 @@ int soq_detokenize(struct soq_model *m, const int32_t *ids, size_t count, char *
     return rc;
 }
 
-/* ---- Session
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Session --------------------------------------------------------------------------------------------------------- */
 
 static int wrap(struct soq_model *m, struct soq__sequence *seq, struct soq_session **out, struct soq_error *err)
 {

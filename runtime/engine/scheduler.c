@@ -40,8 +40,7 @@ static void finish_failed(struct soq__engine *e, struct soq__job *job, int code,
     finish(e, job, 0);
 }
 
-/* ---- Admission
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Admission ------------------------------------------------------------------------------------------------------- */
 
 /* Keeps the common part of what is computed and the prompt; at least the last token is computed again, for its logits. */
 static void reuse_prefix(struct soq__job *job)
@@ -101,8 +100,7 @@ static void admit(struct soq__engine *e)
     }
 }
 
-/* ---- Planning
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Planning -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t pending(const struct soq__job *job)
 {
@@ -175,8 +173,7 @@ static void plan(struct soq__engine *e)
         }
 }
 
-/* ---- After the forward pass
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- After the forward pass ------------------------------------------------------------------------------------------ */
 
 static int read_logits(struct soq__engine *e, const float **logits_out, struct soq_error *err)
 {

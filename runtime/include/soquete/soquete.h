@@ -46,8 +46,7 @@ SOQ_API const char *soq_version(void);
 /* "out of memory", for a code of either sign */
 SOQ_API const char *soq_error_text(int code);
 
-/* ---- Runtime
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Runtime --------------------------------------------------------------------------------------------------------- */
 
 struct soq_runtime_params {
     uint32_t struct_size;
@@ -69,8 +68,7 @@ SOQ_API int soq_runtime_create(const struct soq_runtime_params *params, struct s
                                struct soq_error *err);
 SOQ_API void soq_runtime_free(struct soq_runtime *runtime);
 
-/* ---- Model
- * -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Model ----------------------------------------------------------------------------------------------------------- */
 
 struct soq_model_params {
     uint32_t struct_size;
@@ -121,8 +119,7 @@ SOQ_API int soq_tokenize(struct soq_model *model, const char *text, size_t n, ui
 SOQ_API int soq_detokenize(struct soq_model *model, const int32_t *ids, size_t count, char *text, size_t capacity,
                            size_t *n_out, struct soq_error *err);
 
-/* ---- Session
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Session --------------------------------------------------------------------------------------------------------- */
 
 /* A sequence with its cache. It remembers the tokens that it has computed: a request whose prompt begins with them computes
  * only what is new, one that departs from them goes back to the common part. */
@@ -138,8 +135,7 @@ SOQ_API uint32_t soq_session_length(struct soq_session *session);
  * touched. */
 SOQ_API void soq_session_cancel(struct soq_session *session);
 
-/* ---- Generation
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- Generation ------------------------------------------------------------------------------------------------------ */
 
 struct soq_message {
     const char *role;    /* "system", "user", "assistant" */
