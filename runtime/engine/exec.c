@@ -37,8 +37,8 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
     return 0;
 }
 
-int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings, const struct soq__host *host,
-                   uint32_t max_rows, uint32_t max_slots, struct soq_error *err)
+int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
+                   const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err)
 {
     size_t n_use, count;
     const char *const *use = soq__settings_list(settings, "backend", "use", &n_use);
@@ -56,7 +56,8 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
         x->instances[i] = (struct soq__instance){.choice = &x->choices[i], .ops = x->choices[i].plugin->ops.backend};
     x->n_instances = x->current = (uint32_t)count;
     if (!x->instances[0].ops->memory || !x->instances[0].ops->matmul)
-        return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first", x->choices[0].plugin->id);
+        return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first",
+                         x->choices[0].plugin->id);
     return instance_init(x, 0, err);
 }
 
@@ -95,8 +96,8 @@ static bool needs_weights(enum soq_op op)
 static const char *op_name(uint32_t op)
 {
     switch (op) {
-#define NAME(id, value, text)                                                                                                    \
-    case value:                                                                                                                  \
+#define NAME(id, value, text)                                                                                                  \
+    case value:                                                                                                                \
         return text;
         SOQ_OPS(NAME)
 #undef NAME
@@ -114,7 +115,8 @@ static int try_place(struct soq__exec *x, uint32_t i, const struct soq_op_desc *
     if (i && needs_weights(desc->op))
         return soq__fail(why, SOQ_EUNSUPPORTED, "weights are held by %s", x->choices[0].plugin->id);
     if (i && strcmp(in->ops->domain, x->instances[0].ops->domain) != 0)
-        return soq__fail(why, SOQ_EUNSUPPORTED, "its memory domain is %s, not %s", in->ops->domain, x->instances[0].ops->domain);
+        return soq__fail(why, SOQ_EUNSUPPORTED, "its memory domain is %s, not %s", in->ops->domain,
+                         x->instances[0].ops->domain);
     if (!has_table(in->ops, desc->op) || !native)
         return soq__fail(why, SOQ_EUNSUPPORTED, "has no such op");
     if (!in->self)
@@ -139,8 +141,8 @@ int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct 
             soq__buf_printf(&reasons, "%s%s: %s", reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
     }
     if (rc)
-        rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s", op_name(desc->op),
-                       soq__buf_str(&reasons));
+        rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
+                       op_name(desc->op), soq__buf_str(&reasons));
     soq__buf_done(&reasons);
     return rc;
 }
@@ -163,7 +165,8 @@ bool soq__exec_is_batch_invariant(const struct soq__exec *x)
     return true;
 }
 
-/* ---- A step ---------------------------------------------------------------------------------------------------------------- */
+/* ---- A step ----------------------------------------------------------------------------------------------------------------
+ */
 
 void soq__exec_begin(struct soq__exec *x, const struct soq_step *step, struct soq_error *err)
 {
@@ -210,13 +213,13 @@ static const struct soq__instance *enter(struct soq__exec *x, enum soq_op op)
     return in;
 }
 
-#define WRAPPER(name, op, table)                                                                                                 \
-    void soq__exec_##name(struct soq__exec *x, const struct soq_##name##_args *args)                                             \
-    {                                                                                                                            \
-        const struct soq__instance *in = enter(x, op);                                                                           \
-                                                                                                                                 \
-        if (in)                                                                                                                  \
-            in->ops->table->name(in->self, args); /* a failure is sticky and comes back from end */                              \
+#define WRAPPER(name, op, table)                                                                                               \
+    void soq__exec_##name(struct soq__exec *x, const struct soq_##name##_args *args)                                           \
+    {                                                                                                                          \
+        const struct soq__instance *in = enter(x, op);                                                                         \
+                                                                                                                               \
+        if (in)                                                                                                                \
+            in->ops->table->name(in->self, args); /* a failure is sticky and comes back from end */                            \
     }
 
 WRAPPER(matmul, SOQ_OP_MATMUL, matmul)

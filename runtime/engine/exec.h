@@ -1,8 +1,9 @@
 /* Ops bound to the backends that run them. Placement is resolved once, at load; a step only follows it.
  *
- * The first backend of the chain is the primary one: it owns memory, weights and buffers. An op without weights that it does not
- * support goes to the next backend in the same memory domain that does. Where a step changes from one backend to another the first
- * is ended before the second begins. Failures are sticky: the wrappers do nothing after the first, end() returns it. */
+ * The first backend of the chain is the primary one: it owns memory, weights and buffers. An op without weights that it does
+ * not support goes to the next backend in the same memory domain that does. Where a step changes from one backend to another
+ * the first is ended before the second begins. Failures are sticky: the wrappers do nothing after the first, end() returns it.
+ */
 #ifndef SOQ_ENGINE_EXEC_H
 #define SOQ_ENGINE_EXEC_H
 
@@ -35,12 +36,12 @@ struct soq__exec {
 };
 
 /* Chooses from [backend] use and initialises the primary backend. Needs done() even if it fails. */
-int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings, const struct soq__host *host,
-                   uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
+int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
+                   const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
 
-/* Decides who runs ops of that description, initialising a further backend if need be. Several descriptions of one op must end up
- * at the same backend. The failure tells why each backend cannot. */
+/* Decides who runs ops of that description, initialising a further backend if need be. Several descriptions of one op must end
+ * up at the same backend. The failure tells why each backend cannot. */
 int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err);
 
 /* The owner of memory, weights and buffers; and who runs attention and so holds the block tables. */

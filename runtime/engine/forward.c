@@ -22,14 +22,15 @@ static struct soq_view first_rows(struct soq_view v, uint32_t rows)
 
 static void matmul(const struct pass *p, soq_weight w, struct soq_view x, struct soq_view y)
 {
-    soq__exec_matmul(p->exec, &(struct soq_matmul_args){.struct_size = sizeof(struct soq_matmul_args), .weight = w, .x = x, .y = y});
+    soq__exec_matmul(p->exec,
+                     &(struct soq_matmul_args){.struct_size = sizeof(struct soq_matmul_args), .weight = w, .x = x, .y = y});
 }
 
 /* y += W x: a residual connection without an op of its own */
 static void matmul_add(const struct pass *p, soq_weight w, struct soq_view x, struct soq_view y)
 {
-    soq__exec_matmul(p->exec,
-                     &(struct soq_matmul_args){.struct_size = sizeof(struct soq_matmul_args), .accumulate = 1, .weight = w, .x = x, .y = y});
+    soq__exec_matmul(p->exec, &(struct soq_matmul_args){
+                                  .struct_size = sizeof(struct soq_matmul_args), .accumulate = 1, .weight = w, .x = x, .y = y});
 }
 
 static void norm(const struct pass *p, soq_weight w, uint32_t width, struct soq_view x, struct soq_view y)
@@ -150,14 +151,17 @@ static void feed_forward_block(const struct pass *p, const struct soq__net_layer
 static void head(const struct pass *p)
 {
     const struct soq__net *n = p->net;
-    struct soq_view x = first_rows(n->x, p->rows), out = first_rows(n->out, p->outputs), logits = first_rows(n->logits, p->outputs);
+    struct soq_view x = first_rows(n->x, p->rows), out = first_rows(n->out, p->outputs),
+                    logits = first_rows(n->logits, p->outputs);
 
     soq__exec_gather(p->exec, &(struct soq_gather_args){.struct_size = sizeof(struct soq_gather_args), .x = x, .y = out});
     norm(p, n->output_norm, p->hp->dim[SOQ__DIM_EMBD], out, out);
     matmul(p, n->output, out, logits);
     if (p->hp->logit_softcap > 0.0f)
-        soq__exec_scale(p->exec, &(struct soq_scale_args){
-                                     .struct_size = sizeof(struct soq_scale_args), .scale = 1.0f, .cap = p->hp->logit_softcap, .x = logits});
+        soq__exec_scale(p->exec, &(struct soq_scale_args){.struct_size = sizeof(struct soq_scale_args),
+                                                          .scale = 1.0f,
+                                                          .cap = p->hp->logit_softcap,
+                                                          .x = logits});
 }
 
 static void rope_tables(const struct pass *p)

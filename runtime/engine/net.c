@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "soquete/plugin.h"
 
-/* ---- Placement ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Placement
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static int place_simple(struct soq__net *net, struct soq_op_desc desc, struct soq_error *err)
 {
@@ -18,7 +19,10 @@ static int place_simple(struct soq__net *net, struct soq_op_desc desc, struct so
 static int place_matmul(struct soq__net *net, const struct soq__gguf_tensor *t, struct soq_error *err)
 {
     return place_simple(
-        net, (struct soq_op_desc){.op = SOQ_OP_MATMUL, .weight_dtype = t->type, .rows = (uint32_t)t->ne[1], .cols = (uint32_t)t->ne[0]}, err);
+        net,
+        (struct soq_op_desc){
+            .op = SOQ_OP_MATMUL, .weight_dtype = t->type, .rows = (uint32_t)t->ne[1], .cols = (uint32_t)t->ne[0]},
+        err);
 }
 
 static int place_attention(struct soq__net *net, const struct soq__kv_group_layout *g, struct soq_error *err)
@@ -72,7 +76,8 @@ static int place_ops(struct soq__net *net, const struct soq__kv_layout *layout, 
     return rc;
 }
 
-/* ---- Weights ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Weights
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 struct loader {
     struct soq__net *net;
@@ -152,7 +157,8 @@ static int load_weights(struct soq__net *net, const struct soq__net_params *para
     return rc;
 }
 
-/* ---- Buffers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Buffers
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static int make_view(struct soq__net *net, uint32_t rows, uint32_t cols, struct soq_view *out, struct soq_error *err)
 {
@@ -215,7 +221,8 @@ static int make_buffers(struct soq__net *net, const struct soq__net_params *p, s
     return rc;
 }
 
-/* ---- Life --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Life
+ * --------------------------------------------------------------------------------------------------------------------- */
 
 int soq__net_init(struct soq__net *net, const struct soq__net_params *params, struct soq_error *err)
 {

@@ -19,9 +19,9 @@ struct soq__rope_view {
 };
 
 struct soq__net {
-    const struct soq__model *model; /* not owned */
-    struct soq__exec *exec;         /* not owned */
-    struct soq__net_layer *layers;  /* owned */
+    const struct soq__model *model;       /* not owned */
+    struct soq__exec *exec;               /* not owned */
+    struct soq__net_layer *layers;        /* owned */
     soq_weight embd, output_norm, output; /* output = embd when tied */
     uint64_t weight_bytes;                /* held beside the file's mapping */
     uint64_t buffer_bytes;

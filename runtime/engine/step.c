@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-int soq__step_init(struct soq__step_builder *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_outputs, uint32_t segments_per_seq,
-                   struct soq_error *err)
+int soq__step_init(struct soq__step_builder *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_outputs,
+                   uint32_t segments_per_seq, struct soq_error *err)
 {
     *b = (struct soq__step_builder){
         .max_rows = max_rows, .max_seqs = max_seqs, .max_outputs = max_outputs, .max_segments = max_seqs * segments_per_seq};
@@ -36,7 +36,8 @@ void soq__step_reset(struct soq__step_builder *b)
     b->n_rows = b->n_seqs = b->n_outputs = b->n_segments = 0;
 }
 
-uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n, uint32_t n_outputs)
+uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
+                       uint32_t n_outputs)
 {
     struct soq_step_seq *s = &b->seqs[b->n_seqs];
     uint32_t first_output = b->n_outputs;
@@ -75,7 +76,8 @@ static uint32_t put(unsigned char *bytes, size_t *at, const void *src, size_t n,
     return (uint32_t)start;
 }
 
-int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out, struct soq_error *err)
+int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out,
+                     struct soq_error *err)
 {
     size_t need = sizeof(struct soq_step) + 6 * 8 + b->n_rows * sizeof *b->rows + b->n_seqs * sizeof *b->seqs +
                   b->n_segments * sizeof *b->segments + b->n_outputs * sizeof *b->outputs + kv->n_edits * sizeof *kv->edits +

@@ -16,15 +16,17 @@ struct soq__step_builder {
     size_t cap;
 };
 
-int soq__step_init(struct soq__step_builder *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_outputs, uint32_t segments_per_seq,
-                   struct soq_error *err);
+int soq__step_init(struct soq__step_builder *b, uint32_t max_rows, uint32_t max_seqs, uint32_t max_outputs,
+                   uint32_t segments_per_seq, struct soq_error *err);
 void soq__step_done(struct soq__step_builder *b);
 
 void soq__step_reset(struct soq__step_builder *b);
 /* tokens[0..n): the next tokens of a prepared sequence; the last n_outputs of them want logits. Returns the index of the first
  * output. There must be room. */
-uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n, uint32_t n_outputs);
+uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
+                       uint32_t n_outputs);
 /* The flat step with the cache's pending edits and copies; valid until the next call. */
-int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out, struct soq_error *err);
+int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out,
+                     struct soq_error *err);
 
 #endif

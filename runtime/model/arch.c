@@ -4,16 +4,16 @@
 #include <string.h>
 
 static const struct soq__arch archs[] = {
-    /* Touvron et al. 2023 and everything converted to it (SmolLM2, Mistral without windows, ...); rows of q and k are stored so that
-     * RoPE rotates neighbours. */
+    /* Touvron et al. 2023 and everything converted to it (SmolLM2, Mistral without windows, ...); rows of q and k are stored so
+     * that RoPE rotates neighbours. */
     {
         .name = "llama",
         .norm = SOQ_NORM_RMS,
         .rope = SOQ_ROPE_INTERLEAVED,
         .activation = SOQ_ACT_SILU,
     },
-    /* Gemma Team 2025: five windowed layers to one global, two RoPE bases, norms around every block. The file's norm weights already
-     * include the "1 +". */
+    /* Gemma Team 2025: five windowed layers to one global, two RoPE bases, norms around every block. The file's norm weights
+     * already include the "1 +". */
     {
         .name = "gemma3",
         .features = SOQ__HAS_QK_NORM | SOQ__HAS_POST_NORM | SOQ__HAS_EMBED_SCALE | SOQ__HAS_WINDOWS,

@@ -122,7 +122,8 @@ static void read_scaling(struct reader *r, const struct soq__hparams *hp, struct
         if (!rope->original_context || rope->beta_fast <= 0 || rope->beta_slow <= 0 || rope->attn_factor <= 0)
             fail(r, SOQ_EINVAL, "rope.scaling", "YaRN needs a positive original_context_length, betas and attn_factor");
     } else {
-        fail(r, SOQ_EUNSUPPORTED, "rope.scaling.type", "unknown method; this release knows none, linear and yarn, and llama3 by rope_freqs");
+        fail(r, SOQ_EUNSUPPORTED, "rope.scaling.type",
+             "unknown method; this release knows none, linear and yarn, and llama3 by rope_freqs");
     }
     if (!(rope->factor >= 1.0f))
         fail(r, SOQ_EINVAL, "rope.scaling.factor", "must be at least 1");
@@ -209,12 +210,13 @@ static uint32_t read_vocab_size(struct reader *r)
     const struct soq__gguf_tensor *embd = soq__gguf_tensor_find(r->g, "token_embd.weight");
 
     if (!embd && !r->rc)
-        r->rc = soq__fail(r->err, SOQ_EINVAL, "%s: tensor token_embd.weight is missing: the file holds no model", soq__gguf_path(r->g));
+        r->rc = soq__fail(r->err, SOQ_EINVAL, "%s: tensor token_embd.weight is missing: the file holds no model",
+                          soq__gguf_path(r->g));
     if (r->rc)
         return 0;
     if (embd->ne[1] < 1 || embd->ne[1] > MAX_VOCAB)
-        r->rc = soq__fail(r->err, SOQ_EINVAL, "%s: token_embd.weight: %llu rows are out of range (1 to %u)", soq__gguf_path(r->g),
-                          (unsigned long long)embd->ne[1], MAX_VOCAB);
+        r->rc = soq__fail(r->err, SOQ_EINVAL, "%s: token_embd.weight: %llu rows are out of range (1 to %u)",
+                          soq__gguf_path(r->g), (unsigned long long)embd->ne[1], MAX_VOCAB);
     return (uint32_t)embd->ne[1];
 }
 

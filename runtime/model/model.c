@@ -28,7 +28,8 @@ static int need_tensor(const struct soq__model *m, const char *name, enum soq__d
     if (rc)
         return rc;
     if (!shape_is(t, dim[rows], dim[cols]))
-        return soq__fail(err, SOQ_EINVAL, "%s: tensor %s: shape [%llu, %llu, %llu, %llu] does not fit the hyperparameters, expected [%u, %u]",
+        return soq__fail(err, SOQ_EINVAL,
+                         "%s: tensor %s: shape [%llu, %llu, %llu, %llu] does not fit the hyperparameters, expected [%u, %u]",
                          soq__gguf_path(m->gguf), name, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
                          (unsigned long long)t->ne[2], (unsigned long long)t->ne[3], dim[cols], dim[rows]);
     if (vector && t->type != SOQ_DTYPE_F32)
@@ -63,13 +64,14 @@ static int find_rope_freqs(struct soq__model *m, struct soq_error *err)
     if (!t)
         return 0;
     if (t->type != SOQ_DTYPE_F32 || t->elements != m->hparams.rope.n_rot / 2)
-        return soq__fail(err, SOQ_EINVAL, "%s: tensor rope_freqs.weight: expected %u F32 numbers, half of the rotated head size",
+        return soq__fail(err, SOQ_EINVAL,
+                         "%s: tensor rope_freqs.weight: expected %u F32 numbers, half of the rotated head size",
                          soq__gguf_path(m->gguf), m->hparams.rope.n_rot / 2);
     factor = t->data;
     for (uint64_t i = 0; i < t->elements; i++)
         if (!(factor[i] > 0.0f))
-            return soq__fail(err, SOQ_EINVAL, "%s: tensor rope_freqs.weight: element %llu is %g, must be positive", soq__gguf_path(m->gguf),
-                             (unsigned long long)i, (double)factor[i]);
+            return soq__fail(err, SOQ_EINVAL, "%s: tensor rope_freqs.weight: element %llu is %g, must be positive",
+                             soq__gguf_path(m->gguf), (unsigned long long)i, (double)factor[i]);
     m->rope_freqs = t;
     m->hparams.rope.factors = factor;
     return 0;
@@ -86,8 +88,8 @@ static bool is_known(const struct soq__model *m, const struct soq__gguf_tensor *
     return false;
 }
 
-/* A tensor of a layer that the family's row does not know (a bias, an expert) changes the result: refused. Others are named in a
- * warning and left alone. */
+/* A tensor of a layer that the family's row does not know (a bias, an expert) changes the result: refused. Others are named in
+ * a warning and left alone. */
 static int check_unknown(const struct soq__model *m, struct soq_error *err)
 {
     for (size_t i = 0; i < soq__gguf_n_tensors(m->gguf); i++) {
@@ -96,9 +98,11 @@ static int check_unknown(const struct soq__model *m, struct soq_error *err)
         if (is_known(m, t))
             continue;
         if (t->name.len > 4 && memcmp(t->name.data, "blk.", 4) == 0)
-            return soq__fail(err, SOQ_EUNSUPPORTED, "%s: tensor %.*s: not part of family %s as this release knows it, and ignoring it would be wrong",
+            return soq__fail(err, SOQ_EUNSUPPORTED,
+                             "%s: tensor %.*s: not part of family %s as this release knows it, and ignoring it would be wrong",
                              soq__gguf_path(m->gguf), (int)t->name.len, t->name.data, m->hparams.arch->name);
-        soq__log(SOQ_LOG_WARN, "%s: tensor %.*s is unknown and not used", soq__gguf_path(m->gguf), (int)t->name.len, t->name.data);
+        soq__log(SOQ_LOG_WARN, "%s: tensor %.*s is unknown and not used", soq__gguf_path(m->gguf), (int)t->name.len,
+                 t->name.data);
     }
     return 0;
 }

@@ -21,7 +21,7 @@ struct soq__model {
     struct soq__jinja *chat_template; /* NULL: the default template, unless template_error says otherwise */
     struct soq_error template_error;  /* code != 0: the file's own template cannot be parsed; whoever needs it reports this */
     const struct soq__gguf_tensor *token_embd, *output_norm;
-    const struct soq__gguf_tensor *output; /* NULL: tied to token_embd */
+    const struct soq__gguf_tensor *output;     /* NULL: tied to token_embd */
     const struct soq__gguf_tensor *rope_freqs; /* F32 [n_rot / 2] divisors, or NULL */
     struct soq__model_layer *layers;           /* [hparams.n_layers] */
     uint64_t n_parameters;
@@ -32,6 +32,5 @@ struct soq__model {
  * template, or NULL. */
 int soq__model_load(const char *path, const char *template_path, struct soq__model **out, struct soq_error *err);
 void soq__model_free(struct soq__model *model);
-
 
 #endif

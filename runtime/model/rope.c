@@ -1,5 +1,5 @@
-/* RoPE (Su et al. 2021) and its context extensions: linear (Chen et al. 2023), llama3's per-frequency divisors, YaRN (Peng et al.
- * 2023, section 3.2 "NTK-by-parts" and eq. 22 for the temperature). */
+/* RoPE (Su et al. 2021) and its context extensions: linear (Chen et al. 2023), llama3's per-frequency divisors, YaRN (Peng et
+ * al. 2023, section 3.2 "NTK-by-parts" and eq. 22 for the temperature). */
 #include "model/rope.h"
 
 #include <math.h>

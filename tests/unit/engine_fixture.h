@@ -68,11 +68,13 @@ static inline struct soq_sampling greedy(void)
     return (struct soq_sampling){.struct_size = sizeof(struct soq_sampling), .temperature = 0, .top_p = 1, .repeat_penalty = 1};
 }
 
-/* Runs ids on the sequence, then n_generate greedy tokens. If c is given it collects the logits of [c->from, c->from + c->rows). */
+/* Runs ids on the sequence, then n_generate greedy tokens. If c is given it collects the logits of [c->from, c->from +
+ * c->rows). */
 static inline int run_ids(struct soq__sequence *seq, const int32_t *ids, uint32_t n, uint32_t n_generate, struct collected *c,
                           struct soq_error *err)
 {
-    struct soq__job job = {.seq = seq, .prompt = ids, .n_prompt = n, .max_tokens = n_generate, .ignore_eog = true, .sampling = greedy()};
+    struct soq__job job = {
+        .seq = seq, .prompt = ids, .n_prompt = n, .max_tokens = n_generate, .ignore_eog = true, .sampling = greedy()};
 
     if (c) {
         c->n_vocab = seq->engine->net.logits.cols;

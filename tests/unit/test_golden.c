@@ -6,16 +6,32 @@
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/npy.h"
 
-/* model, expect.json's variant (NULL: the main file), largest |difference| allowed: the README's limit for the model, 2e-2 with GELU */
+/* model, expect.json's variant (NULL: the main file), largest |difference| allowed: the README's limit for the model, 2e-2 with
+ * GELU */
 static const struct golden {
     const char *name, *variant;
     double limit;
 } goldens[] = {
-    {"llama", NULL, 1e-3},           {"llama", "f16", 1e-3},          {"llama", "bf16", 1e-3},        {"llama", "q8_0", 1e-3},
-    {"mistral", NULL, 1e-3},         {"llama_rope_linear", NULL, 1e-3}, {"llama_rope_llama3", NULL, 1e-3}, {"llama_rope_yarn", NULL, 1e-3},
-    {"gemma3", NULL, 2e-2},          {"llama256", NULL, 1e-3},        {"llama256", "q4_0", 1e-3},     {"llama256", "q4_1", 1e-3},
-    {"llama256", "q5_0", 1e-3},      {"llama256", "q5_1", 1e-3},      {"llama256", "q2_k", 1e-3},     {"llama256", "q3_k", 1e-3},
-    {"llama256", "q4_k", 1e-3},      {"llama256", "q5_k", 1e-3},      {"llama256", "q6_k", 1e-3},     {"llama256", "iq4_nl", 1e-3},
+    {"llama", NULL, 1e-3},
+    {"llama", "f16", 1e-3},
+    {"llama", "bf16", 1e-3},
+    {"llama", "q8_0", 1e-3},
+    {"mistral", NULL, 1e-3},
+    {"llama_rope_linear", NULL, 1e-3},
+    {"llama_rope_llama3", NULL, 1e-3},
+    {"llama_rope_yarn", NULL, 1e-3},
+    {"gemma3", NULL, 2e-2},
+    {"llama256", NULL, 1e-3},
+    {"llama256", "q4_0", 1e-3},
+    {"llama256", "q4_1", 1e-3},
+    {"llama256", "q5_0", 1e-3},
+    {"llama256", "q5_1", 1e-3},
+    {"llama256", "q2_k", 1e-3},
+    {"llama256", "q3_k", 1e-3},
+    {"llama256", "q4_k", 1e-3},
+    {"llama256", "q5_k", 1e-3},
+    {"llama256", "q6_k", 1e-3},
+    {"llama256", "iq4_nl", 1e-3},
     {"llama256", "iq4_xs", 1e-3},
 };
 
@@ -67,7 +83,8 @@ static void check_short(struct fixture *f, const struct golden *g, const json_t 
     cr_assert_eq(run_ids(seq, ids, n, 0, &got, &err), 0, "%s", err.text);
     cr_assert_eq(want.rows * want.cols, (size_t)n * got.n_vocab);
     d = max_difference(want.data, got.logits, want.rows * want.cols);
-    cr_expect(d <= g->limit, "%s %s (%s): short prompt differs by %g, limit %g", g->name, g->variant ? g->variant : "", use, d, g->limit);
+    cr_expect(d <= g->limit, "%s %s (%s): short prompt differs by %g, limit %g", g->name, g->variant ? g->variant : "", use, d,
+              g->limit);
     soq__free(got.logits);
     soq__free(want.data);
     soq__sequence_free(seq);
@@ -86,7 +103,8 @@ static void check_long(struct fixture *f, const struct golden *g, const json_t *
     n_greedy = ids_of(json_object_get(about, "greedy_ids"), greedy_ids, 16);
     cr_assert_eq(run_ids(seq, ids, n, n_greedy, &got, &err), 0, "%s", err.text);
     d = max_difference(want.data, got.logits, want.cols);
-    cr_expect(d <= g->limit, "%s %s (%s): long prompt differs by %g, limit %g", g->name, g->variant ? g->variant : "", use, d, g->limit);
+    cr_expect(d <= g->limit, "%s %s (%s): long prompt differs by %g, limit %g", g->name, g->variant ? g->variant : "", use, d,
+              g->limit);
     cr_assert_eq(n_greedy, 16);
     for (uint32_t i = 0; i < n_greedy; i++)
         cr_expect_eq(seq->tokens[n + i], greedy_ids[i], "%s %s (%s): greedy token %u is %d, expected %d", g->name,
@@ -166,8 +184,8 @@ static void check_kv_golden(const char *use)
         cr_expect_eq(seq->tokens[ids.cols], json_integer_value(json_object_get(about, "first_id")));
         for (size_t i = 0; i < 16; i++)
             cr_expect_eq(seq->tokens[ids.cols + 1 + i],
-                         json_integer_value(json_array_get(json_object_get(about, "full_greedy_ids"), i)), "%s (%s): token %zu", prompts[p],
-                         use, i);
+                         json_integer_value(json_array_get(json_object_get(about, "full_greedy_ids"), i)), "%s (%s): token %zu",
+                         prompts[p], use, i);
         soq__free(got.logits);
         soq__free(ids.data);
         soq__free(last.data);

@@ -1,5 +1,5 @@
-/* A sequence's tokens and logits are bit-identical however its rows are batched: alone, among others, in chunks of any size, after a
- * fork, after a rollback. With the settings that users have: 8-bit activations, f16 cache. */
+/* A sequence's tokens and logits are bit-identical however its rows are batched: alone, among others, in chunks of any size,
+ * after a fork, after a rollback. With the settings that users have: 8-bit activations, f16 cache. */
 #include <pthread.h>
 
 #include "tests/unit/engine_fixture.h"
@@ -8,8 +8,8 @@
 #define N_GENERATE 12
 #define N_ROWS (N_PROMPT + N_GENERATE - 1)
 
-static const char *const models[] = {"golden/llama256/model-q4_k.gguf", "golden/llama256/model-q4_1.gguf", "golden/gemma3/model.gguf",
-                                     "kv-golden/models/gqa.gguf"};
+static const char *const models[] = {"golden/llama256/model-q4_k.gguf", "golden/llama256/model-q4_1.gguf",
+                                     "golden/gemma3/model.gguf", "kv-golden/models/gqa.gguf"};
 
 /* Distinct prompts that share nothing. */
 static void make_prompt(int32_t *ids, uint32_t n, uint32_t seed)
@@ -52,7 +52,8 @@ static struct outcome run_alone(const char *model, const char *use, const char *
 static void expect_same(const struct outcome *a, struct outcome *b, const char *model, const char *use, const char *what)
 {
     cr_expect(memcmp(a->tokens, b->tokens, sizeof a->tokens) == 0, "%s (%s): tokens differ %s", model, use, what);
-    cr_expect(memcmp(a->logits, b->logits, (size_t)N_ROWS * a->n_vocab * sizeof(float)) == 0, "%s (%s): logits differ %s", model, use, what);
+    cr_expect(memcmp(a->logits, b->logits, (size_t)N_ROWS * a->n_vocab * sizeof(float)) == 0, "%s (%s): logits differ %s",
+              model, use, what);
     soq__free(b->logits);
     b->logits = NULL;
 }
@@ -69,8 +70,7 @@ static void check_chunks(const char *use)
     };
 
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        struct outcome base =
-            run_alone(models[m], use, "engine.chunk=512", "engine.step_tokens=512", "backend.cpu.threads=2");
+        struct outcome base = run_alone(models[m], use, "engine.chunk=512", "engine.step_tokens=512", "backend.cpu.threads=2");
 
         for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
             struct outcome o = run_alone(models[m], use, variants[v][0], variants[v][1], variants[v][2]);
@@ -86,7 +86,8 @@ Test(invariance, chunks_and_threads)
     cr_assert(for_each_backend(check_chunks) > 0);
 }
 
-/* ---- Among seven others, which join and leave at different times -------------------------------------------------------------- */
+/* ---- Among seven others, which join and leave at different times
+ * -------------------------------------------------------------- */
 
 struct other {
     struct fixture *f;
@@ -114,7 +115,8 @@ static void check_batch(const char *use)
 {
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         const char *settings[] = {use, "engine.chunk=16", "engine.step_tokens=64", "backend.cpu.threads=2", NULL};
-        struct outcome base = run_alone(models[m], use, "engine.chunk=512", "engine.step_tokens=512", "backend.cpu.threads=2"), o = {0};
+        struct outcome base = run_alone(models[m], use, "engine.chunk=512", "engine.step_tokens=512", "backend.cpu.threads=2"),
+                       o = {0};
         struct fixture f = open_model(models[m], settings);
         struct soq__sequence *seq = new_sequence(&f);
         struct soq_error err = SOQ_ERROR_INIT;
@@ -143,7 +145,8 @@ Test(invariance, batch_of_eight)
     cr_assert(for_each_backend(check_batch) > 0);
 }
 
-/* ---- Fork and rollback -------------------------------------------------------------------------------------------------------- */
+/* ---- Fork and rollback
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* The first `shared` tokens are computed in one sequence, the rest in a fork of it, while the original goes another way. */
 static void check_fork(const char *use)
@@ -167,9 +170,10 @@ static void check_fork(const char *use)
         cr_assert_eq(run_ids(seq, away, N_PROMPT, 2, NULL, &err), 0, "%s", err.text);
         cr_assert_eq(run_ids(fork, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
         row = (size_t)c.n_vocab;
-        cr_expect(memcmp(base.logits + shared * row, c.logits, c.rows * row * sizeof(float)) == 0, "%s (%s): logits differ after a fork",
-                  models[m], use);
-        cr_expect(memcmp(base.tokens, fork->tokens, sizeof base.tokens) == 0, "%s (%s): tokens differ after a fork", models[m], use);
+        cr_expect(memcmp(base.logits + shared * row, c.logits, c.rows * row * sizeof(float)) == 0,
+                  "%s (%s): logits differ after a fork", models[m], use);
+        cr_expect(memcmp(base.tokens, fork->tokens, sizeof base.tokens) == 0, "%s (%s): tokens differ after a fork", models[m],
+                  use);
         soq__free(c.logits);
         soq__sequence_free(seq);
         soq__sequence_free(fork);
@@ -204,7 +208,8 @@ static void check_rollback(const char *use)
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
         cr_expect(memcmp(base.logits + (size_t)keep * c.n_vocab, c.logits, (size_t)c.rows * c.n_vocab * sizeof(float)) == 0,
                   "%s (%s): logits differ after a rollback", models[m], use);
-        cr_expect(memcmp(base.tokens, seq->tokens, sizeof base.tokens) == 0, "%s (%s): tokens differ after a rollback", models[m], use);
+        cr_expect(memcmp(base.tokens, seq->tokens, sizeof base.tokens) == 0, "%s (%s): tokens differ after a rollback",
+                  models[m], use);
         soq__free(c.logits);
         soq__free(base.logits);
         soq__sequence_free(seq);

@@ -1,12 +1,13 @@
-/* The KV cache without a model: pools, promises, copy on write, commit on the grid, windows, rollback; over a backend that only keeps
- * count of what it is told. */
+/* The KV cache without a model: pools, promises, copy on write, commit on the grid, windows, rollback; over a backend that only
+ * keeps count of what it is told. */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "kv/cache.h"
 
-/* ---- A backend that counts ------------------------------------------------------------------------------------------------------ */
+/* ---- A backend that counts
+ * ------------------------------------------------------------------------------------------------------ */
 
 struct counting {
     int n_buffers;
@@ -54,7 +55,8 @@ static void group_free(void *self, soq_kv_group group)
     counts.n_groups--;
 }
 
-static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t first, uint32_t n, soq_buffer slab, struct soq_error *err)
+static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t first, uint32_t n, soq_buffer slab,
+                      struct soq_error *err)
 {
     (void)self;
     (void)group;
@@ -65,10 +67,12 @@ static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t f
     return 0;
 }
 
-static const struct soq_memory_ops memory = {.struct_size = sizeof memory, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free};
+static const struct soq_memory_ops memory = {
+    .struct_size = sizeof memory, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free};
 static const struct soq_attention_ops attention = {
     .struct_size = sizeof attention, .group_create = group_create, .group_free = group_free, .group_slab = group_slab};
-static const struct soq_backend_ops backend = {.struct_size = sizeof backend, .domain = "test", .memory = &memory, .attention = &attention};
+static const struct soq_backend_ops backend = {
+    .struct_size = sizeof backend, .domain = "test", .memory = &memory, .attention = &attention};
 
 static int keep_all(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan, struct soq_error *err)
 {
@@ -103,9 +107,10 @@ static void make_cache(uint32_t window, uint64_t limit, uint32_t context, uint32
 
     counts = (struct counting){.fail_after = -1};
     layout = (struct soq__kv_layout){.block_tokens = P, .n_groups = window ? 2 : 1};
-    layout.groups[0] = (struct soq__kv_group_layout){.kind = SOQ_GROUP_FULL, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK};
-    layout.groups[1] =
-        (struct soq__kv_group_layout){.kind = SOQ_GROUP_WINDOW, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK, .window = window};
+    layout.groups[0] =
+        (struct soq__kv_group_layout){.kind = SOQ_GROUP_FULL, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK};
+    layout.groups[1] = (struct soq__kv_group_layout){
+        .kind = SOQ_GROUP_WINDOW, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK, .window = window};
     cr_assert_eq(soq__kv_cache_init(&cache, &p, &err), 0, "%s", err.text);
 }
 
@@ -125,7 +130,8 @@ static void extend(struct soq__kv_seq *seq, uint32_t n)
     cr_assert_eq(soq__kv_commit(seq, n, false, &err), 0, "%s", err.text);
 }
 
-/* ---- Tests ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Tests
+ * ---------------------------------------------------------------------------------------------------------------------- */
 
 Test(kv, memory_is_really_freed)
 {
@@ -398,7 +404,8 @@ Test(kv, slots_run_out)
     drop_cache();
 }
 
-/* ---- Policies ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Policies
+ * ------------------------------------------------------------------------------------------------------------------- */
 
 static struct soq_kv_range answer[4];
 static uint32_t n_answer;
@@ -415,7 +422,8 @@ static int scripted(void *self, void *state, const struct soq_kv_commit *commit,
     return 0;
 }
 
-static const struct soq_kv_policy_ops scripted_policy = {.struct_size = sizeof scripted_policy, .describe = keep_all, .on_commit = scripted};
+static const struct soq_kv_policy_ops scripted_policy = {
+    .struct_size = sizeof scripted_policy, .describe = keep_all, .on_commit = scripted};
 
 Test(kv, policy_may_drop_only_what_nobody_sees)
 {
