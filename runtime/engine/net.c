@@ -7,8 +7,7 @@
 #include "base/error.h"
 #include "soquete/plugin.h"
 
-/* ---- Placement
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Placement ------------------------------------------------------------------------------------------------------- */
 
 static int place_simple(struct soq__net *net, struct soq_op_desc desc, struct soq_error *err)
 {
@@ -76,8 +75,7 @@ static int place_ops(struct soq__net *net, const struct soq__kv_layout *layout, 
     return rc;
 }
 
-/* ---- Weights
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Weights --------------------------------------------------------------------------------------------------------- */
 
 struct loader {
     struct soq__net *net;
@@ -157,8 +155,7 @@ static int load_weights(struct soq__net *net, const struct soq__net_params *para
     return rc;
 }
 
-/* ---- Buffers
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Buffers --------------------------------------------------------------------------------------------------------- */
 
 static int make_view(struct soq__net *net, uint32_t rows, uint32_t cols, struct soq_view *out, struct soq_error *err)
 {
@@ -221,8 +218,7 @@ static int make_buffers(struct soq__net *net, const struct soq__net_params *p, s
     return rc;
 }
 
-/* ---- Life
- * --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Life ------------------------------------------------------------------------------------------------------------ */
 
 int soq__net_init(struct soq__net *net, const struct soq__net_params *params, struct soq_error *err)
 {

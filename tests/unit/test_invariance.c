@@ -86,8 +86,7 @@ Test(invariance, chunks_and_threads)
     cr_assert(for_each_backend(check_chunks) > 0);
 }
 
-/* ---- Among seven others, which join and leave at different times
- * -------------------------------------------------------------- */
+/* ---- Among seven others, which join and leave at different times ----------------------------------------------------- */
 
 struct other {
     struct fixture *f;
@@ -145,8 +144,7 @@ Test(invariance, batch_of_eight)
     cr_assert(for_each_backend(check_batch) > 0);
 }
 
-/* ---- Fork and rollback
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Fork and rollback ----------------------------------------------------------------------------------------------- */
 
 /* The first `shared` tokens are computed in one sequence, the rest in a fork of it, while the original goes another way. */
 static void check_fork(const char *use)
