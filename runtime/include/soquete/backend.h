@@ -81,7 +81,8 @@ enum {
     SOQ_OPDESC_SOFTCAP = 2, /* attention with a softcap */
     SOQ_OPDESC_WINDOW = 4,
     SOQ_OPDESC_MASS = 8,
-    SOQ_OPDESC_SEGMENTS = 16, /* more than one segment, positions or rotation */
+    SOQ_OPDESC_SEGMENTS = 16,  /* more than one segment per group: sinks beside a window */
+    SOQ_OPDESC_POSITIONS = 32, /* segments with SOQ_SEGMENT_POSITIONS or SOQ_SEGMENT_ROTATE */
 };
 
 enum soq_weight_use {
