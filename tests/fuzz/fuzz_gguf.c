@@ -7,6 +7,8 @@
 #include "model/dequant.h"
 #include "model/gguf.h"
 
+static volatile unsigned sink; /* what is read has to be read */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* What the views point to must be readable; the sum keeps the reads. */
@@ -77,7 +79,6 @@ static unsigned read_tensor(const struct soq__gguf *g, const struct soq__gguf_te
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static volatile unsigned sink;
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq__gguf *g = NULL;
     int64_t live = soq__alloc_live();
