@@ -18,12 +18,13 @@
 #include "formats.h"
 
 enum {
-    CPU_OPS_MAX = 4096,          /* recorded before they must run; a step with more runs in pieces */
-    CPU_TILE_K = 256,            /* inputs that the float kernel expands at once */
-    CPU_TILE_TOKENS = 32,        /* entries that attention takes at once, at absolute places */
-    CPU_SPLIT_TOKENS = 512,      /* entries that attention sums up before it merges, at absolute places */
-    CPU_TILE_QUERIES = 32,       /* query vectors that share a tile of keys and values */
-    CPU_PARTIAL_BYTES = 4 << 20, /* room for the sums of splits that run in parallel */
+    CPU_OPS_MAX = 4096,                                /* recorded before they must run; a step with more runs in pieces */
+    CPU_TILE_K = 256,                                  /* inputs that the float kernel expands at once */
+    CPU_SPANS_BYTES = CPU_TILE_K * CPU_GROUP_ROWS * 4, /* room for their packed spans, of any type */
+    CPU_TILE_TOKENS = 32,                              /* entries that attention takes at once, at absolute places */
+    CPU_SPLIT_TOKENS = 512,                            /* entries that attention sums up before it merges, at absolute places */
+    CPU_TILE_QUERIES = 32,                             /* query vectors that share a tile of keys and values */
+    CPU_PARTIAL_BYTES = 4 << 20,                       /* room for the sums of splits that run in parallel */
 };
 
 /* One tensor. Exactly one of vector, packed and source is set. */
@@ -35,7 +36,7 @@ struct cpu_weight {
     uint8_t *packed;
     const uint8_t *source; /* the caller's, in GGUF layout */
     uint64_t row_bytes;    /* of source */
-    uint64_t group_bytes;  /* of packed: eight rows */
+    uint64_t group_bytes;  /* of packed: sixteen rows */
     char name[64];
 };
 
@@ -154,12 +155,13 @@ int cpu_run(struct cpu *cpu);
 /* instance.c. Makes the per-thread scratch at least that large. */
 int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err);
 
-/* matmul.c. sums[n_rows][8] are outputs first .. first + 7 of rows from first_row on: bias, accumulation, store. */
-void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint32_t first,
+/* matmul.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
+void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint64_t group,
                        const float *sums);
 
 /* Bytes of scratch that a thread of an op needs. */
 uint64_t cpu_matmul_scratch(const struct cpu *cpu);
+uint64_t cpu_matmul_q8_scratch(void);
 uint64_t cpu_attention_scratch(const struct cpu_group *group);
 
 static inline struct cpu_weight *cpu_weight(soq_weight handle)

@@ -198,6 +198,6 @@ size_t cpu_block_bytes(const struct cpu_format *format)
 size_t cpu_span_bytes(const struct cpu_format *format)
 {
     if (!format->decode)
-        return CPU_GROUP_ROWS * (size_t)format->bytes;
+        return CPU_LANES * (size_t)format->bytes;
     return (format->has_min ? 32 : 16) + format->elements / CPU_BLOCK * cpu_block_bytes(format);
 }

@@ -1,7 +1,7 @@
 /* Tensor types as the matrix kernels see them.
  *
- * Weights are packed eight rows at a time, so that a vector's lanes are eight outputs. For a quantised type a *span* is one
- * source block (32 or 256 inputs) of eight rows:
+ * Weights are packed in groups of sixteen rows, two vectors of eight outputs. For a quantised type a *span* is one source block
+ * (32 or 256 inputs) of eight rows; a group is for each source block the span of its first and that of its last eight rows:
  *
  *     u16 d[8]                            F16 scale
  *     u16 m[8]                            F16 minimum, where the type has one
@@ -16,7 +16,7 @@
  *     d * scale * (value(code) - zero) +- m * min
  *
  * with scale and min 1 where absent and value a table look-up for the IQ4 types. Everything is exact in F32 but the last
- * addition, so a packed weight equals the dequantised one bit for bit. F32, F16 and BF16 are packed as [inputs][8]. */
+ * addition, so a packed weight equals the dequantised one bit for bit. F32, F16 and BF16 are packed as [inputs][16]. */
 #ifndef SOQ_CPU_FORMATS_H
 #define SOQ_CPU_FORMATS_H
 
@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CPU_GROUP_ROWS = 8, CPU_BLOCK = 32 };
+enum { CPU_LANES = 8, CPU_GROUP_ROWS = 2 * CPU_LANES, CPU_BLOCK = 32 };
 
 /* X(type, inputs and bytes of a source block, code bits, integer scales in 32 inputs, code that stands for 0, has a minimum,
  * codes are looked up, decoder): the quantised types. A minimum is added where there are no integer scales (+ m) and taken off
@@ -73,10 +73,10 @@ extern const uint8_t cpu_iq4_values[16];
 size_t cpu_block_bytes(const struct cpu_format *format);
 size_t cpu_span_bytes(const struct cpu_format *format);
 
-/* Packs n_spans spans of rows[0..7] (NULL: a row of zeros), each at its first block. */
-void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_GROUP_ROWS], uint64_t n_spans, uint8_t *out);
+/* Packs n source blocks of rows[0..15] (NULL: a row of zeros), each at its first block: 2 n spans. */
+void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_GROUP_ROWS], uint64_t n, uint8_t *out);
 
-/* Expands n inputs from packed weights: tile[k][8]; n is a multiple of the span's inputs. */
+/* Expands n inputs from packed weights: tile[k][16]; n is a multiple of the span's inputs. */
 void cpu_expand(const struct cpu_format *format, const uint8_t *packed, uint32_t n, float *tile);
 
 #endif

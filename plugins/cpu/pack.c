@@ -1,4 +1,4 @@
-/* Source blocks of eight rows -> packed spans (formats.h draws them). */
+/* Source blocks of sixteen rows -> packed spans (formats.h draws them). */
 #include <string.h>
 
 #include "formats.h"
@@ -49,20 +49,22 @@ static void pack_row(const struct cpu_format *format, const struct cpu_decoded *
     }
 }
 
-void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_GROUP_ROWS], uint64_t n_spans, uint8_t *out)
+void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_GROUP_ROWS], uint64_t n, uint8_t *out)
 {
     size_t span_bytes = cpu_span_bytes(format);
     struct cpu_decoded decoded;
 
-    memset(out, 0, n_spans * span_bytes);
+    memset(out, 0, 2 * n * span_bytes);
     memset(&decoded, 0, sizeof decoded);
     for (uint32_t row = 0; row < CPU_GROUP_ROWS; row++)
-        for (uint64_t i = 0; rows[row] && i < n_spans; i++) {
+        for (uint64_t i = 0; rows[row] && i < n; i++) {
+            uint8_t *span = out + (2 * i + row / CPU_LANES) * span_bytes;
+
             if (format->decode) {
                 format->decode(rows[row] + i * format->bytes, &decoded);
-                pack_row(format, &decoded, row, out + i * span_bytes);
+                pack_row(format, &decoded, row % CPU_LANES, span);
             } else {
-                memcpy(out + i * span_bytes + row * format->bytes, rows[row] + i * format->bytes, format->bytes);
+                memcpy(span + row % CPU_LANES * format->bytes, rows[row] + i * format->bytes, format->bytes);
             }
         }
 }

@@ -33,7 +33,7 @@ const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group,
     const uint8_t *rows[CPU_GROUP_ROWS] = {NULL};
 
     if (weight->packed)
-        return weight->packed + group * weight->group_bytes + first * cpu_span_bytes(weight->format);
+        return weight->packed + group * weight->group_bytes + first * 2 * cpu_span_bytes(weight->format);
     for (uint64_t i = 0; i < CPU_GROUP_ROWS && group * CPU_GROUP_ROWS + i < weight->rows; i++)
         rows[i] = weight->source + (group * CPU_GROUP_ROWS + i) * weight->row_bytes + first * weight->format->bytes;
     cpu_pack(weight->format, rows, n, scratch);
@@ -81,15 +81,15 @@ static int widen_vector(struct cpu *cpu, struct cpu_weight *weight, struct soq_e
 {
     const struct cpu_format *format = weight->format;
     const uint8_t *rows[CPU_GROUP_ROWS] = {weight->source};
-    float tile[256 * CPU_GROUP_ROWS];
-    uint8_t span[CPU_GROUP_ROWS * 256];
+    float tile[CPU_TILE_K * CPU_GROUP_ROWS];
+    uint8_t spans[CPU_SPANS_BYTES];
 
     weight->vector = cpu->host->alloc(cpu->host->ctx, weight->cols * sizeof(float), 64);
     if (!weight->vector)
         return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: vector %s", weight->name);
     for (uint32_t k = 0; k < weight->cols; k += format->elements, rows[0] += format->bytes) {
-        cpu_pack(format, rows, 1, span);
-        cpu_expand(format, span, format->elements, tile);
+        cpu_pack(format, rows, 1, spans);
+        cpu_expand(format, spans, format->elements, tile);
         for (uint32_t i = 0; i < format->elements; i++)
             weight->vector[k + i] = tile[i * CPU_GROUP_ROWS];
     }
@@ -125,6 +125,8 @@ static int take_over(struct cpu *cpu, const struct soq_weight_desc *desc, struct
     rc = reserve_activations(cpu, desc->cols, err);
     if (!rc)
         rc = cpu_reserve_scratch(cpu, cpu_matmul_scratch(cpu), err);
+    if (!rc)
+        rc = cpu_reserve_scratch(cpu, cpu_matmul_q8_scratch(), err);
     if (!rc && cpu->repack && desc->may_repack && desc->uses & SOQ_USE_MATMUL)
         rc = pack_weight(cpu, weight, err);
     return rc;
@@ -150,7 +152,7 @@ int cpu_weight_prepare(void *self, const struct soq_weight_desc *desc, struct so
         .uses = desc->uses,
         .source = desc->data,
         .row_bytes = (uint64_t)desc->cols / format->elements * format->bytes,
-        .group_bytes = desc->cols / format->elements * cpu_span_bytes(format),
+        .group_bytes = desc->cols / format->elements * 2 * cpu_span_bytes(format),
     };
     snprintf(weight->name, sizeof weight->name, "%s", desc->name ? desc->name : "");
     rc = take_over(cpu, desc, weight, err);

@@ -7,7 +7,7 @@
 int cpu_weight_prepare(void *self, const struct soq_weight_desc *desc, struct soq_weight_info *info_out, struct soq_error *err);
 void cpu_weight_free(void *self, soq_weight weight);
 
-/* The packed spans [first, first + n) of a group of eight rows: in place, or packed into `scratch` from the source. */
+/* Source blocks [first, first + n) of a group, packed: in place, or made in `scratch` from the source. */
 const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group, uint64_t first, uint64_t n, uint8_t *scratch);
 
 #endif

@@ -2,7 +2,7 @@
 #include "cpu.h"
 #include "simd/vec.h"
 
-/* Inputs [k, k + n) of a row, n of them in tile[n][8] at the lane that is returned. */
+/* Inputs [k, k + n) of a row, as tile[n][16], at the lane that is returned. */
 static uint32_t expand_row(const struct cpu_weight *weight, uint32_t row, uint32_t k, uint32_t n, uint8_t *spans, float *tile)
 {
     const struct cpu_format *format = weight->format;
@@ -10,7 +10,8 @@ static uint32_t expand_row(const struct cpu_weight *weight, uint32_t row, uint32
 
     if (weight->packed) {
         cpu_expand(format,
-                   weight->packed + row / CPU_GROUP_ROWS * weight->group_bytes + k / format->elements * cpu_span_bytes(format),
+                   weight->packed + row / CPU_GROUP_ROWS * weight->group_bytes +
+                       k / format->elements * 2 * cpu_span_bytes(format),
                    n, tile);
         return row % CPU_GROUP_ROWS;
     }
@@ -25,7 +26,7 @@ void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_th
     const struct soq_embed_args *args = &op->args.embed;
     const struct cpu_weight *weight = cpu_weight(args->weight);
     float *tile = (float *)thread->scratch;
-    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * 8);
+    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * CPU_GROUP_ROWS);
     uint64_t first, last;
 
     cpu_share(thread, args->y.rows, &first, &last);
@@ -38,7 +39,7 @@ void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_th
             uint32_t lane = expand_row(weight, token, k, n, spans, tile);
 
             for (uint32_t i = 0; i < n; i++)
-                y[k + i] = args->scale * tile[i * 8 + lane];
+                y[k + i] = args->scale * tile[i * CPU_GROUP_ROWS + lane];
         }
     }
 }

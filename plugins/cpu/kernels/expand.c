@@ -1,4 +1,4 @@
-/* Packed weights -> F32, [input][8 outputs]: the reference mode's weights, and rows of an embedding. */
+/* Packed weights -> F32, [input][16 outputs]: the reference mode's weights, and rows of an embedding. */
 #include "formats.h"
 #include "simd/vec.h"
 #include "soquete/dtype.h"
@@ -42,7 +42,7 @@ static void expand_block(const struct cpu_format *format, const uint8_t *block, 
             i32x8 code = (i32x8)(bytes >> 8 * j & 255) - i32x8_splat(format->zero);
             f32x8 w = scale * f32x8_from_i32(code);
 
-            f32x8_store(tile + (step * 4 + j) * 8, format->has_min ? w + offset : w);
+            f32x8_store(tile + (step * 4 + j) * CPU_GROUP_ROWS, format->has_min ? w + offset : w);
         }
     }
 }
@@ -50,29 +50,36 @@ static void expand_block(const struct cpu_format *format, const uint8_t *block, 
 static void expand_plain(const struct cpu_format *format, const uint8_t *packed, uint32_t n, float *tile)
 {
     if (format->dtype == SOQ_DTYPE_F32)
-        memcpy(tile, packed, (size_t)n * 32);
+        memcpy(tile, packed, (size_t)n * CPU_GROUP_ROWS * sizeof *tile);
     else if (format->dtype == SOQ_DTYPE_F16)
-        for (uint32_t k = 0; k < n; k++)
-            f32x8_store(tile + k * 8, f32x8_from_f16(packed + k * 16));
+        for (uint32_t i = 0; i < n * CPU_GROUP_ROWS; i += CPU_LANES)
+            f32x8_store(tile + i, f32x8_from_f16(packed + i * 2));
     else
-        for (uint32_t k = 0; k < n; k++)
-            f32x8_store(tile + k * 8, f32x8_from_bf16(packed + k * 16));
+        for (uint32_t i = 0; i < n * CPU_GROUP_ROWS; i += CPU_LANES)
+            f32x8_store(tile + i, f32x8_from_bf16(packed + i * 2));
+}
+
+static void expand_span(const struct cpu_format *format, const uint8_t *span, float *tile)
+{
+    size_t block_bytes = cpu_block_bytes(format);
+    f32x8 d = f32x8_from_f16(span);
+    f32x8 m = format->has_min ? f32x8_from_f16(span + 16) : f32x8_splat(0.0f);
+    const uint8_t *block = span + (format->has_min ? 32 : 16);
+
+    for (uint32_t b = 0; b < format->elements / CPU_BLOCK; b++)
+        expand_block(format, block + b * block_bytes, d, m, tile + b * CPU_BLOCK * CPU_GROUP_ROWS);
 }
 
 void cpu_expand(const struct cpu_format *format, const uint8_t *packed, uint32_t n, float *tile)
 {
-    size_t span_bytes = cpu_span_bytes(format), block_bytes = cpu_block_bytes(format);
+    size_t span_bytes = cpu_span_bytes(format);
 
     if (!format->decode) {
         expand_plain(format, packed, n, tile);
         return;
     }
-    for (uint32_t k = 0; k < n; k += format->elements, packed += span_bytes) {
-        f32x8 d = f32x8_from_f16(packed);
-        f32x8 m = format->has_min ? f32x8_from_f16(packed + 16) : f32x8_splat(0.0f);
-        const uint8_t *block = packed + (format->has_min ? 32 : 16);
-
-        for (uint32_t b = 0; b < format->elements / CPU_BLOCK; b++)
-            expand_block(format, block + b * block_bytes, d, m, tile + (k + b * CPU_BLOCK) * 8);
+    for (uint32_t k = 0; k < n; k += format->elements, packed += 2 * span_bytes) {
+        expand_span(format, packed, tile + k * CPU_GROUP_ROWS);
+        expand_span(format, packed + span_bytes, tile + k * CPU_GROUP_ROWS + CPU_LANES);
     }
 }

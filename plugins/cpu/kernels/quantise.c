@@ -19,7 +19,7 @@ static void quantise_block(const float *x, int8_t *codes, struct cpu_q8_header *
     inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
     for (int i = 0; i < 4; i++) {
         sum[i] = i32x8_round(f32x8_load(x + i * 8) * f32x8_splat(inverse));
-        i8x8_store(codes + i * 8, sum[i]);
+        i32x8_store_i8(codes + i * 8, sum[i]);
     }
     first = i32x8_sum(sum[0] + sum[1]);
     second = i32x8_sum(sum[2] + sum[3]);

@@ -17,8 +17,6 @@ typedef int16_t i16x16 __attribute__((vector_size(32)));
 typedef uint16_t u16x16 __attribute__((vector_size(32)));
 typedef uint8_t u8x32 __attribute__((vector_size(32)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
-typedef int8_t i8x8 __attribute__((vector_size(8)));
-typedef uint8_t u8x8 __attribute__((vector_size(8)));
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
@@ -116,30 +114,6 @@ VEC_INLINE f32x8 f32x8_from_bf16(const void *p)
 
     memcpy(&v, p, sizeof v);
     return (f32x8)(__builtin_convertvector(v, u32x8) << 16);
-}
-
-VEC_INLINE i32x8 i32x8_from_i8(const void *p)
-{
-    i8x8 v;
-
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, i32x8);
-}
-
-VEC_INLINE i32x8 i32x8_from_u8(const void *p)
-{
-    u8x8 v;
-
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, i32x8);
-}
-
-/* The low bytes of the lanes. */
-VEC_INLINE void i8x8_store(void *p, i32x8 v)
-{
-    i8x8 bytes = __builtin_convertvector(v, i8x8);
-
-    memcpy(p, &bytes, sizeof bytes);
 }
 
 VEC_INLINE int32_t i32x8_sum(i32x8 v)

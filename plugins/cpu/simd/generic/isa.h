@@ -63,6 +63,33 @@ VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
     memcpy(p, h, sizeof h);
 }
 
+typedef int8_t i8x8 __attribute__((vector_size(8)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+VEC_INLINE i32x8 i32x8_from_i8(const void *p)
+{
+    i8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, i32x8);
+}
+
+VEC_INLINE i32x8 i32x8_from_u8(const void *p)
+{
+    u8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, i32x8);
+}
+
+/* The low bytes of the lanes. */
+VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
+{
+    i8x8 bytes = __builtin_convertvector(v, i8x8);
+
+    memcpy(p, &bytes, sizeof bytes);
+}
+
 VEC_INLINE float f32x8_sum(f32x8 v)
 {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
@@ -100,6 +127,12 @@ VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
     i16x16 odd = (i16x16)((u16x16)c >> 8) * (s >> 8);
 
     return sum + (even + odd);
+}
+
+/* The scale of a flush in the form that dot_flush takes. */
+VEC_INLINE i32x8 dot_scale(i32x8 scale)
+{
+    return scale;
 }
 
 VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)

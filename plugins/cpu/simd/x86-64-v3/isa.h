@@ -30,6 +30,26 @@ VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
     _mm_storeu_si128(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+VEC_INLINE i32x8 i32x8_from_i8(const void *p)
+{
+    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
+
+VEC_INLINE i32x8 i32x8_from_u8(const void *p)
+{
+    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+}
+
+/* The low bytes of the lanes. */
+VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
+{
+    const __m256i low = _mm256_set1_epi32(0x0c080400);
+    __m256i bytes = _mm256_shuffle_epi8((__m256i)v, low);
+    __m128i both = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+
+    _mm_storel_epi64(p, both);
+}
+
 /* ((0+1)+(2+3)) + ((4+5)+(6+7)) of each. */
 VEC_INLINE void f32x8_sum4(f32x8 a, f32x8 b, f32x8 c, f32x8 d, float *out)
 {
@@ -68,12 +88,15 @@ VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)codes, (__m256i)x));
 }
 
-/* scale: 16 bits, sign-extended. Its low half is spread over both halves of the lane. */
+/* The scale of a flush in the form that dot_flush takes: 16 bits in both halves of the lane. */
+VEC_INLINE i32x8 dot_scale(i32x8 scale)
+{
+    return (scale & 0xffff) | (i32x8)((u32x8)scale << 16);
+}
+
 VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
 {
-    i32x8 pairs = (scale & 0xffff) | (i32x8)((u32x8)scale << 16);
-
-    return (i32x8)_mm256_madd_epi16(sum, (__m256i)pairs);
+    return (i32x8)_mm256_madd_epi16(sum, (__m256i)scale);
 }
 
 VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
