@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,13 +73,13 @@ static void save_history(struct soq__line *line)
 
 static char *prompt(EditLine *edit)
 {
-    static char bold[] = "\1\033[1m\1> \1\033[0m\1", plain[] = "> ";
+    static char bold[] = "\1\033[1m\1>\1\033[0m\1 ", plain[] = "> ";
 
     (void)edit;
     return *soq__term_bold(stdout) ? bold : plain;
 }
 
-/* What Ctrl-C is bound to, in place of a signal: it gives the line up. */
+/* What Ctrl-C and Ctrl-Z are bound to: while a line is edited the terminal makes no signals of them. */
 static unsigned char on_interrupt(EditLine *edit, wint_t key)
 {
     struct soq__line *line;
@@ -87,6 +88,14 @@ static unsigned char on_interrupt(EditLine *edit, wint_t key)
     el_get(edit, EL_CLIENTDATA, &line);
     line->interrupted = true;
     return CC_EOF;
+}
+
+static unsigned char on_suspend(EditLine *edit, wint_t key)
+{
+    (void)edit;
+    (void)key;
+    raise(SIGTSTP); /* libedit gives the terminal back before the process stops */
+    return CC_REFRESH;
 }
 
 static int start_editing(struct soq__line *line, bool keep, struct soq_error *err)
@@ -110,7 +119,9 @@ static int start_editing(struct soq__line *line, bool keep, struct soq_error *er
     el_source(line->edit, NULL);
     el_set(line->edit, EL_ADDFN, "soquete-interrupt", "Gives the line up", on_interrupt);
     el_set(line->edit, EL_BIND, "^C", "soquete-interrupt", NULL);
-    el_set(line->edit, EL_SETTY, "-d", "intr=", NULL);
+    el_set(line->edit, EL_ADDFN, "soquete-suspend", "Stops the process", on_suspend);
+    el_set(line->edit, EL_BIND, "^Z", "soquete-suspend", NULL);
+    el_set(line->edit, EL_SETTY, "-d", "-isig", NULL);
     return 0;
 }
 
@@ -182,12 +193,10 @@ static int read_plain(struct soq__line *line, struct soq_buf *text, enum soq__li
         return soq__fail(err, SOQ_ELIMIT, "a line of %zd bytes; at most %zu are read", n, LINE_MAX_BYTES);
     if (n >= 0)
         soq__buf_append(text, line->plain, (size_t)n);
-    else if (errno == EINTR)
-        *event_out = SOQ__LINE_INTERRUPT;
-    else if (ferror(stdin))
+    else if (ferror(stdin) && errno != EINTR)
         return soq__fail(err, SOQ_EIO, "cannot read standard input: %s", strerror(errno));
     else
-        *event_out = SOQ__LINE_END;
+        *event_out = soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
     return 0;
 }
 
@@ -197,11 +206,13 @@ int soq__line_read(struct soq__line *line, struct soq_buf *text, enum soq__line_
     int rc = 0;
 
     soq__buf_clear(text);
-    soq__interrupt_clear();
-    if (line->edit)
+    if (soq__interrupted())
+        event = SOQ__LINE_INTERRUPT;
+    else if (line->edit)
         event = read_edited(line, text);
     else
         rc = read_plain(line, text, &event, err);
+    soq__interrupt_clear();
     if (!rc && !soq__buf_ok(text))
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory for a line");
     while (text->len && strchr("\r\n", text->data[text->len - 1]))
