@@ -29,6 +29,7 @@ struct soq__cli_globals {
 int soq__cmd_run(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_chat(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_plugins(const struct soq__cli_globals *globals, int argc, char **argv);
+int soq__cmd_check(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_inspect(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_kvcalc(const struct soq__cli_globals *globals, int argc, char **argv);

@@ -22,6 +22,7 @@ static const struct {
     {"run", soq__cmd_run, "answer one prompt"},
     {"chat", soq__cmd_chat, "talk with a model"},
     {"plugins", soq__cmd_plugins, "list plugins, and why each is used or not"},
+    {"check", soq__cmd_check, "check a plugin against the ABI"},
     {"config", soq__cmd_config, "print the settings in effect and where they come from"},
     {"inspect", soq__cmd_inspect, "show what is in a model file"},
     {"kvcalc", soq__cmd_kvcalc, "compute the memory that a KV cache takes"},

@@ -1,0 +1,232 @@
+#include "check/cache.h"
+
+#include <stdlib.h>
+
+#include "model/dequant.h"
+
+#define SCALE 0.7f
+
+static struct soq_op_desc desc_of(const struct soq__cache_shape *s, uint32_t op)
+{
+    return (struct soq_op_desc){.op = op,
+                                .head_dim_k = s->dk,
+                                .head_dim_v = s->dv,
+                                .n_heads = s->n_heads,
+                                .n_kv_heads = s->n_kv_heads,
+                                .key_format = SOQ_FORMAT_PLAIN,
+                                .value_format = SOQ_FORMAT_PLAIN,
+                                .key_dtype = s->dtype,
+                                .value_dtype = s->dtype,
+                                .flags = (s->softcap > 0 ? SOQ_OPDESC_SOFTCAP : 0u) | (s->window ? SOQ_OPDESC_WINDOW : 0u)};
+}
+
+bool soq__cache_claimed(struct soq__rig *rig, const struct soq__cache_shape *shape)
+{
+    return (!shape->sink_logits || rig->ops->memory) && soq__rig_supports(rig, desc_of(shape, SOQ_OP_ATTENTION)) &&
+           soq__rig_supports(rig, desc_of(shape, SOQ_OP_KV_APPEND));
+}
+
+/* ---- The group. Planes lie in a stride that is larger than a plane. */
+
+struct wide_plane {
+    struct soq_kv_plane plane;
+    uint64_t later[8];
+};
+
+static uint64_t tile_bytes(const struct soq__cache_shape *s, uint32_t width)
+{
+    return ((uint64_t)s->block_tokens * width * (s->dtype == SOQ_DTYPE_F32 ? 4 : 2) + 7) / 8 * 8;
+}
+
+static struct wide_plane plane_of(const struct soq__cache_shape *s, uint32_t role)
+{
+    uint32_t width = role == SOQ_PLANE_KEY ? s->dk : s->dv;
+    struct wide_plane wide = {.plane = {.struct_size = sizeof wide.plane,
+                                        .role = role,
+                                        .heads = s->n_kv_heads,
+                                        .width = width,
+                                        .tokens_per_entry = 1,
+                                        .alias = -1,
+                                        .format = {.struct_size = sizeof wide.plane.format,
+                                                   .kind = SOQ_FORMAT_PLAIN,
+                                                   .dtype = s->dtype,
+                                                   .tail_dtype = s->dtype,
+                                                   .tile_bytes = tile_bytes(s, width)}}};
+
+    memset(wide.later, 0xa5, sizeof wide.later);
+    return wide;
+}
+
+static void create_group(struct soq__cache *c)
+{
+    struct wide_plane *planes = soq__kit_guard(c->rig->kit, 2 * sizeof *planes, 8);
+    struct soq_kv_group_desc desc = {.kind = SOQ_GROUP_FULL,
+                                     .n_layers = c->shape.layers,
+                                     .block_tokens = c->shape.block_tokens,
+                                     .max_blocks = c->n_blocks,
+                                     .n_planes = 2,
+                                     .plane_stride = sizeof *planes,
+                                     .planes = &planes->plane,
+                                     .block_bytes = c->block_bytes};
+    struct soq_error *err = soq__kit_error(c->rig->kit);
+    void *box = soq__kit_box(c->rig->kit, &desc, sizeof desc);
+
+    planes[0] = plane_of(&c->shape, SOQ_PLANE_KEY);
+    planes[1] = plane_of(&c->shape, SOQ_PLANE_VALUE);
+    soq__kit_ok(c->rig->kit, "group_create", c->rig->ops->attention->group_create(c->rig->self, box, &c->group, err), err);
+    soq__kit_unbox(c->rig->kit, box, NULL, sizeof desc);
+    memset(planes, 0xff, 2 * sizeof *planes); /* desc is copied */
+}
+
+static void fill_slab(struct soq__cache *c)
+{
+    uint64_t bytes = c->block_bytes * c->n_blocks;
+    struct soq_error *err = soq__kit_error(c->rig->kit);
+    void *fill = malloc(bytes);
+
+    SOQ__EXPECT(c->rig->kit, fill, "the kit is out of memory");
+    memset(fill, 0xff, bytes);
+    c->slab = soq__rig_alloc(c->rig, bytes);
+    soq__rig_write(c->rig, c->slab, 0, fill, bytes);
+    free(fill);
+    soq__kit_ok(c->rig->kit, "group_slab",
+                c->rig->ops->attention->group_slab(c->rig->self, c->group, 0, 0, c->n_blocks, c->slab, err), err);
+}
+
+void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, uint32_t n_entries,
+                     uint32_t more)
+{
+    *c = (struct soq__cache){.rig = rig, .shape = *s, .n_entries = n_entries, .layer = s->layers - 1};
+    c->n_blocks = (n_entries + s->block_tokens - 1) / s->block_tokens + more;
+    c->key_tile = tile_bytes(s, s->dk);
+    c->value_tile = tile_bytes(s, s->dv);
+    c->block_bytes = (c->key_tile + c->value_tile) * s->layers * s->n_kv_heads;
+    create_group(c);
+    fill_slab(c);
+    c->q = soq__rig_matrix(rig, n_entries, s->n_heads * s->dk, 0, 1);
+    c->k = soq__rig_matrix(rig, n_entries, s->n_kv_heads * s->dk, 5, 2);
+    c->v = soq__rig_matrix(rig, n_entries, s->n_kv_heads * s->dv, 0, 3);
+    for (uint32_t h = 0; h < s->n_heads; h++)
+        c->sink_values[h] = 0.5f * (float)h - 1.0f;
+    c->sinks = s->sink_logits ? soq__rig_vector(rig, c->sink_values, s->n_heads) : 0;
+}
+
+void soq__cache_close(struct soq__cache *c)
+{
+    if (c->sinks)
+        c->rig->ops->memory->weight_free(c->rig->self, c->sinks);
+    c->rig->ops->attention->group_free(c->rig->self, c->group);
+    soq__rig_free(c->rig, c->slab);
+    soq__rig_matrix_free(c->rig, &c->q);
+    soq__rig_matrix_free(c->rig, &c->k);
+    soq__rig_matrix_free(c->rig, &c->v);
+}
+
+/* ---- Steps */
+
+uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index)
+{
+    return c->n_blocks - 1 - index;
+}
+
+void soq__cache_map(const struct soq__cache *c, struct soq__rig_step *s, uint32_t slot)
+{
+    SOQ__EXPECT(c->rig->kit, s->step.n_edits + c->n_blocks <= SOQ__RIG_EDITS, "the kit has no room for %u edits", c->n_blocks);
+    for (uint32_t i = 0; i < c->n_blocks; i++)
+        s->edits[s->step.n_edits++] = (struct soq_step_edit){.slot = slot, .index = i, .block = soq__cache_block(c, i)};
+}
+
+void soq__cache_append(struct soq__cache *c, uint32_t first, uint32_t n)
+{
+    struct soq_kv_append_args args = {
+        .layer = c->layer, .group = c->group, .k = soq__matrix_rows(&c->k, first, n), .v = soq__matrix_rows(&c->v, first, n)};
+
+    SOQ__SUBMIT(c->rig, c->rig->ops->attention->kv_append, args);
+}
+
+void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out, uint32_t row)
+{
+    struct soq_attention_args args = {
+        .layer = c->layer,
+        .group = c->group,
+        .n_heads = c->shape.n_heads,
+        .n_kv_heads = c->shape.n_kv_heads,
+        .head_dim_k = c->shape.dk,
+        .head_dim_v = c->shape.dv,
+        .scale = SCALE,
+        .softcap = c->shape.softcap,
+        .window = c->shape.window,
+        .sinks = c->shape.sinks,
+        .sink_logits = c->sinks,
+        .q = soq__matrix_rows(&c->q, first, n),
+        .out = soq__matrix_rows(out, row, n),
+    };
+
+    SOQ__SUBMIT(c->rig, c->rig->ops->attention->attention, args);
+}
+
+void soq__cache_chunk(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out)
+{
+    struct soq__rig_step s;
+
+    soq__rig_step_init(&s);
+    soq__rig_step_add(&s, 0, first, n);
+    if (first == 0)
+        soq__cache_map(c, &s, 0);
+    soq__rig_begin(c->rig, &s);
+    soq__cache_append(c, first, n);
+    soq__cache_attend(c, first, n, out, first);
+    soq__rig_end(c->rig);
+}
+
+/* ---- The reference */
+
+struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint32_t head)
+{
+    uint32_t kv = head / (c->shape.n_heads / c->shape.n_kv_heads);
+
+    return (struct soq__ref_attention){.dk = c->shape.dk,
+                                       .dv = c->shape.dv,
+                                       .scale = (double)SCALE,
+                                       .softcap = (double)c->shape.softcap,
+                                       .window = c->shape.window,
+                                       .sinks = c->shape.sinks,
+                                       .sink_logit = c->shape.sink_logits ? &c->sink_values[head] : NULL,
+                                       .k = soq__matrix_at(&c->k, 0, kv * c->shape.dk),
+                                       .v = soq__matrix_at(&c->v, 0, kv * c->shape.dv),
+                                       .k_stride = c->k.view.row_stride,
+                                       .v_stride = c->v.view.row_stride,
+                                       .halves = c->shape.dtype == SOQ_DTYPE_F16};
+}
+
+void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n)
+{
+    uint32_t dv = c->shape.dv;
+    double want[512];
+
+    for (uint32_t i = 0; i < n; i += i % 5 + 1) {
+        for (uint32_t h = 0; h < c->shape.n_heads; h++) {
+            struct soq__ref_attention reference = soq__cache_reference(c, h);
+
+            soq__ref_attend(&reference, soq__matrix_at(&c->q, first + i, h * c->shape.dk), first + i, want);
+            for (uint32_t d = 0; d < dv; d++)
+                soq__rig_close(c->rig, SOQ_OP_ATTENTION, c->shape.dtype, (double)*soq__matrix_at(out, row + i, h * dv + d),
+                               want[d], 1, row + i, h * dv + d);
+        }
+    }
+}
+
+double soq__cache_stored(const struct soq__cache *c, const uint8_t *slab, uint32_t role, uint32_t block, uint32_t layer,
+                         uint32_t head, uint32_t token, uint32_t dim)
+{
+    const struct soq__cache_shape *s = &c->shape;
+    uint32_t width = role == SOQ_PLANE_KEY ? s->dk : s->dv;
+    uint64_t tile = role == SOQ_PLANE_KEY ? c->key_tile : c->value_tile;
+    uint64_t plane = role == SOQ_PLANE_KEY ? 0 : c->key_tile * s->layers * s->n_kv_heads;
+    const uint8_t *at = slab + block * c->block_bytes + plane + ((uint64_t)layer * s->n_kv_heads + head) * tile;
+    float value;
+
+    soq__dequant((enum soq_dtype)s->dtype)(at + ((uint64_t)token * width + dim) * (s->dtype == SOQ_DTYPE_F32 ? 4 : 2), &value,
+                                           1);
+    return (double)value;
+}

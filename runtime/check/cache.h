@@ -1,0 +1,55 @@
+/* A KV cache for checks: one group over one slab, whose blocks lie backwards, and the queries, keys and values of every
+ * position. */
+#ifndef SOQ_CHECK_CACHE_H
+#define SOQ_CHECK_CACHE_H
+
+#include "check/reference.h"
+#include "check/rig.h"
+
+struct soq__cache_shape {
+    uint32_t n_heads, n_kv_heads, dk, dv, layers, block_tokens, dtype;
+    float softcap;
+    uint32_t window, sinks;
+    bool sink_logits;
+};
+
+struct soq__cache {
+    struct soq__rig *rig;
+    struct soq__cache_shape shape;
+    soq_kv_group group;
+    soq_buffer slab;
+    uint32_t n_blocks, n_entries, layer;
+    uint64_t key_tile, value_tile, block_bytes;
+    struct soq__matrix q, k, v; /* [n_entries] */
+    soq_weight sinks;
+    float sink_values[64];
+};
+
+/* Whether the backend claims the shape. */
+bool soq__cache_claimed(struct soq__rig *rig, const struct soq__cache_shape *shape);
+/* n_entries positions; `more` blocks beyond those that they need. */
+void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *shape, uint32_t n_entries,
+                     uint32_t more);
+void soq__cache_close(struct soq__cache *c);
+
+/* The block of a table place, as the checks lay them out. */
+uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index);
+/* Edits that give a slot all its blocks. */
+void soq__cache_map(const struct soq__cache *c, struct soq__rig_step *s, uint32_t slot);
+/* The step's rows [0, n) append positions [first, first + n). */
+void soq__cache_append(struct soq__cache *c, uint32_t first, uint32_t n);
+/* They attend, with the queries of these positions; results go to rows [row, row + n) of out. */
+void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out, uint32_t row);
+/* A step of one sequence in slot 0 that does both, with edits if it begins at 0. */
+void soq__cache_chunk(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out);
+
+/* The reference of one head; and the comparison of out's rows with it, row i being position first + i. */
+struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint32_t head);
+void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n);
+
+/* The number that the cache should hold at (layer, head, token of block, dim) of a plane, read back. role: enum
+ * soq_kv_plane_role. */
+double soq__cache_stored(const struct soq__cache *c, const uint8_t *slab, uint32_t role, uint32_t block, uint32_t layer,
+                         uint32_t head, uint32_t token, uint32_t dim);
+
+#endif

@@ -1,0 +1,307 @@
+/* Checks of KV codecs: descriptions that make sense, tiles that come back within the format's bound, no byte beyond tile_bytes,
+ * and the same from any thread. */
+#include <stdlib.h>
+
+#include "check/kit.h"
+#include "check/reference.h"
+#include "check/table.h"
+
+static const uint32_t tokens[] = {1, 4, 16, 32, 128}, widths[] = {1, 7, 8, 20, 64, 80, 128, 256};
+
+enum { KINDS = 6, THREADS = 4 };
+
+struct codec {
+    struct soq__kit *kit;
+    const struct soq_kv_codec_ops *ops;
+    void *self;
+    struct soq_kv_tile tile;
+    struct soq_kv_format format;
+    size_t n; /* numbers of a tile */
+};
+
+static bool describe(struct codec *c)
+{
+    struct soq_kv_format empty = {.kind = 0}, *format = soq__kit_box(c->kit, &empty, sizeof empty);
+    struct soq_error *err = soq__kit_error(c->kit);
+    int rc = c->ops->describe(c->self, soq__kit_box(c->kit, &c->tile, sizeof c->tile), format, err);
+
+    soq__kit_unbox(c->kit, format, &c->format, sizeof c->format);
+    if (rc)
+        soq__kit_refused(c->kit, "describe", rc, 0, err);
+    return !rc;
+}
+
+/* Runs `try` on every shape of tile that the codec takes. */
+static void each_tile(struct soq__kit *kit, void (*try)(struct codec *c))
+{
+    struct codec c = {.kit = kit};
+    bool any = false;
+
+    soq__kit_open(kit);
+    c.ops = kit->role->ops.kv_codec;
+    c.self = soq__kit_instance(kit);
+    for (size_t i = 0; i < 2 * SOQ__COUNT(tokens) * SOQ__COUNT(widths); i++) {
+        c.tile = (struct soq_kv_tile){.struct_size = sizeof c.tile,
+                                      .role = i % 2 ? SOQ_PLANE_VALUE : SOQ_PLANE_KEY,
+                                      .layer = 1,
+                                      .head = 2,
+                                      .tokens = tokens[i / 2 % SOQ__COUNT(tokens)],
+                                      .width = widths[i / 2 / SOQ__COUNT(tokens)]};
+        c.n = (size_t)c.tile.tokens * c.tile.width;
+        soq__kit_at(kit, "%s, %u x %u", i % 2 ? "values" : "keys", c.tile.tokens, c.tile.width);
+        if (!describe(&c))
+            continue;
+        any = true;
+        try(&c);
+    }
+    SOQ__EXPECT(kit, any, "takes no shape of tile");
+}
+
+/* ---- Descriptions */
+
+static void try_format(struct codec *c)
+{
+    const struct soq_kv_format first = c->format, *f = &first;
+    uint64_t element = f->dtype == SOQ_DTYPE_F32 ? 4 : 2;
+
+    SOQ__EXPECT(c->kit, f->kind >= SOQ_FORMAT_PLAIN && f->kind <= SOQ_FORMAT_OPAQUE, "kind %u", f->kind);
+    SOQ__EXPECT(c->kit, f->tile_bytes && f->tile_bytes % 8 == 0, "tile_bytes = %lu is no multiple of 8",
+                (unsigned long)f->tile_bytes);
+    SOQ__EXPECT(c->kit,
+                f->dtype == SOQ_DTYPE_F32 || f->dtype == SOQ_DTYPE_F16 || f->dtype == SOQ_DTYPE_BF16 ||
+                    f->kind == SOQ_FORMAT_OPAQUE,
+                "dtype %u is no float", f->dtype);
+    SOQ__EXPECT(c->kit, f->tail_dtype == SOQ_DTYPE_F32 || f->tail_dtype == SOQ_DTYPE_F16 || f->tail_dtype == SOQ_DTYPE_BF16,
+                "tail_dtype %u is no float", f->tail_dtype);
+    SOQ__EXPECT(c->kit, f->kind != SOQ_FORMAT_PLAIN || f->tile_bytes >= c->n * element, "%lu bytes for %zu plain numbers",
+                (unsigned long)f->tile_bytes, c->n);
+    SOQ__EXPECT(c->kit, f->kind != SOQ_FORMAT_CODEBOOK || (f->codebook && f->codebook_size),
+                "a codebook format without a book");
+    SOQ__EXPECT(c->kit, !f->codebook == !f->codebook_size, "a codebook of %u entries at %p", f->codebook_size,
+                (const void *)f->codebook);
+    SOQ__EXPECT(c->kit,
+                (f->kind != SOQ_FORMAT_AFFINE && f->kind != SOQ_FORMAT_CODEBOOK) ||
+                    (f->bits && f->bits <= 8 && f->group_tokens && f->group_dims),
+                "codes of %u bits in groups of %u x %u", f->bits, f->group_tokens, f->group_dims);
+    SOQ__EXPECT(c->kit, describe(c) && memcmp(&first, &c->format, sizeof first) == 0, "a second describe differs");
+}
+
+static void check_format(struct soq__kit *kit)
+{
+    each_tile(kit, try_format);
+}
+
+static void check_impossible(struct soq__kit *kit)
+{
+    static const uint32_t shapes[][2] = {{0, 8}, {8, 0}, {0, 0}, {UINT32_MAX, UINT32_MAX}};
+    struct codec c = {.kit = kit, .tile = {.role = SOQ_PLANE_KEY}};
+
+    soq__kit_open(kit);
+    c.ops = kit->role->ops.kv_codec;
+    c.self = soq__kit_instance(kit);
+    for (size_t i = 0; i < SOQ__COUNT(shapes); i++) {
+        c.tile.tokens = shapes[i][0];
+        c.tile.width = shapes[i][1];
+        soq__kit_at(kit, "%u x %u", c.tile.tokens, c.tile.width);
+        SOQ__EXPECT(kit, !describe(&c), "a tile that cannot be stored has a format");
+    }
+}
+
+/* ---- Round trips */
+
+/* Several kinds of tiles: zeros, a constant, noise, outliers, large, tiny. */
+static float number(uint32_t kind, size_t i, uint64_t *seed)
+{
+    float x = soq__kit_random(seed);
+
+    switch (kind) {
+    case 0:
+        return 0;
+    case 1:
+        return -1.5f;
+    case 2:
+        return x;
+    case 3:
+        return i % 37 == 5 ? 60 * x : x;
+    case 4:
+        return 60000 * x;
+    default:
+        return 1e-4f * x;
+    }
+}
+
+static void encode(struct codec *c, const float *src, void *dst)
+{
+    struct soq_error *err = soq__kit_error(c->kit);
+
+    c->kit->host.no_alloc = true;
+    soq__kit_ok(c->kit, "encode", c->ops->encode(c->self, soq__kit_box(c->kit, &c->tile, sizeof c->tile), src, dst, err), err);
+    c->kit->host.no_alloc = false;
+}
+
+static void decode(struct codec *c, const void *src, float *dst)
+{
+    struct soq_error *err = soq__kit_error(c->kit);
+
+    c->kit->host.no_alloc = true;
+    soq__kit_ok(c->kit, "decode", c->ops->decode(c->self, soq__kit_box(c->kit, &c->tile, sizeof c->tile), src, dst, err), err);
+    c->kit->host.no_alloc = false;
+}
+
+/* What the format allows each number to be off. Groups: one step, as scales are rounded too. */
+static double bound_of(const struct codec *c, const float *src, size_t i)
+{
+    const struct soq_kv_format *f = &c->format;
+    uint32_t width = c->tile.width, t0, d0;
+    double low = 0, high = 0;
+
+    if (f->kind == SOQ_FORMAT_PLAIN) {
+        double x = fabs((double)src[i]);
+
+        return f->dtype == SOQ_DTYPE_F32 ? 0 : f->dtype == SOQ_DTYPE_F16 ? fmax(x * 0x1p-11, 0x1p-25) : x * 0x1p-8;
+    }
+    t0 = (uint32_t)(i / width) / f->group_tokens * f->group_tokens;
+    d0 = (uint32_t)(i % width) / f->group_dims * f->group_dims;
+    for (uint32_t t = t0; t < t0 + f->group_tokens && t < c->tile.tokens; t++) {
+        for (uint32_t d = d0; d < d0 + f->group_dims && d < width; d++) {
+            low = fmin(low, (double)src[t * width + d]);
+            high = fmax(high, (double)src[t * width + d]);
+        }
+    }
+    high = f->symmetric ? 2 * fmax(high, -low) : high - low;
+    return high / ((1u << f->bits) - 1) * (f->kind == SOQ_FORMAT_AFFINE ? 1 : 4) + 1e-3 * high + 1e-6;
+}
+
+/* A rotation spreads errors over its tile, and what an opaque format does is its own matter: such tiles are compared as a
+ * whole. */
+static void compare(struct codec *c, const float *src, const float *out)
+{
+    bool whole = c->format.kind == SOQ_FORMAT_OPAQUE || c->format.rotation;
+    double error = 0, size = 0, bound = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        double off = fabs((double)out[i] - (double)src[i]),
+               allowed = c->format.kind == SOQ_FORMAT_OPAQUE ? 0 : bound_of(c, src, i);
+
+        SOQ__EXPECT(c->kit, isfinite(out[i]), "number %zu, %g, comes back as %g", i, (double)src[i], (double)out[i]);
+        SOQ__EXPECT(c->kit, whole || off <= allowed, "number %zu, %.9g, comes back as %.9g (off by %.3g, allowed %.3g)", i,
+                    (double)src[i], (double)out[i], off, allowed);
+        error += off * off;
+        size += (double)src[i] * (double)src[i];
+        bound += allowed * allowed;
+    }
+    SOQ__EXPECT(c->kit, !whole || error <= (c->format.kind == SOQ_FORMAT_OPAQUE ? 0.25 * size : 4 * bound) + 1e-12,
+                "the tile is off by %.3g of its length", sqrt(error / (size + 1e-30)));
+}
+
+static void try_round_trip(struct codec *c)
+{
+    float *src = soq__kit_guard(c->kit, c->n * sizeof *src, 4), *out = soq__kit_guard(c->kit, c->n * sizeof *out, 4);
+    float *again = soq__kit_guard(c->kit, c->n * sizeof *out, 4);
+    void *dst = soq__kit_guard(c->kit, c->format.tile_bytes, 8);
+
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        uint64_t seed = kind + 1;
+
+        for (size_t i = 0; i < c->n; i++)
+            src[i] = number(kind, i, &seed);
+        memset(dst, 0xff, c->format.tile_bytes);
+        encode(c, src, dst);
+        decode(c, dst, out);
+        compare(c, src, out);
+        /* Bytes that encode leaves alone must not matter. */
+        memset(dst, 0, c->format.tile_bytes);
+        encode(c, src, dst);
+        decode(c, dst, again);
+        SOQ__EXPECT(c->kit, memcmp(out, again, c->n * sizeof *out) == 0,
+                    "the same tile comes back as other bits the second time");
+    }
+    soq__kit_guard_intact(c->kit, dst, "the tile");
+    soq__kit_guard_intact(c->kit, out, "the decoded numbers");
+}
+
+static void check_round_trip(struct soq__kit *kit)
+{
+    each_tile(kit, try_round_trip);
+}
+
+/* ---- Threads: different tiles at once come out as one after the other */
+
+enum { TILES = 64, TOKENS = 32, WIDTH = 64, N = TOKENS * WIDTH };
+
+struct shared {
+    struct codec *c;
+    float *src, *out;   /* [TILES][N] */
+    unsigned char *dst; /* [TILES][tile_bytes] */
+};
+
+static void run_tile(const struct shared *s, uint32_t i)
+{
+    const struct codec *c = s->c;
+    struct soq_kv_tile tile = c->tile;
+    struct soq_error err = SOQ_ERROR_INIT;
+    unsigned char *dst = s->dst + i * c->format.tile_bytes;
+
+    tile.head = i;
+    soq__kit_ok(c->kit, "encode", c->ops->encode(c->self, &tile, s->src + (size_t)i * N, dst, &err), &err);
+    soq__kit_ok(c->kit, "decode", c->ops->decode(c->self, &tile, dst, s->out + (size_t)i * N, &err), &err);
+}
+
+static void run_tiles(void *arg, uint32_t index)
+{
+    for (int round = 0; round < 8; round++)
+        for (uint32_t i = index; i < TILES; i += THREADS)
+            run_tile(arg, i);
+}
+
+static void check_threads(struct soq__kit *kit)
+{
+    struct codec c = {.kit = kit, .tile = {sizeof c.tile, SOQ_PLANE_KEY, 0, 0, TOKENS, WIDTH}, .n = N};
+    struct shared s = {.c = &c};
+    size_t bytes = sizeof(float) * TILES * N;
+    float *alone;
+
+    soq__kit_open(kit);
+    c.ops = kit->role->ops.kv_codec;
+    c.self = soq__kit_instance(kit);
+    if (!describe(&c))
+        soq__kit_skip(kit, "does not take tiles of %d x %d", TOKENS, WIDTH);
+    s.src = soq__kit_guard(kit, bytes, 4);
+    s.out = soq__kit_guard(kit, bytes, 4);
+    s.dst = soq__kit_guard(kit, TILES * c.format.tile_bytes, 8);
+    alone = soq__kit_guard(kit, bytes, 4);
+    soq__kit_fill(s.src, (size_t)TILES * N, 3);
+    for (uint32_t i = 0; i < TILES; i++)
+        run_tile(&s, i);
+    memcpy(alone, s.out, bytes);
+    memset(s.out, 0, bytes);
+    soq__kit_at(kit, "%d threads", THREADS);
+    soq__kit_threads(kit, THREADS, run_tiles, &s);
+    SOQ__EXPECT(kit, memcmp(alone, s.out, bytes) == 0, "tiles come out as other bits than on one thread");
+}
+
+/* ---- Work */
+
+int soq__kit_codec_work(struct soq__kit *kit, void *self, struct soq_error *err)
+{
+    struct codec c = {.kit = kit, .ops = kit->role->ops.kv_codec, .tile = {sizeof c.tile, SOQ_PLANE_KEY, 0, 0, 32, 64}};
+    static float numbers[32 * 64];
+    void *dst;
+    int rc;
+
+    c.self = self;
+    if (!describe(&c))
+        return 0;
+    dst = soq__kit_guard(kit, c.format.tile_bytes, 8);
+    rc = c.ops->encode(self, soq__kit_box(kit, &c.tile, sizeof c.tile), numbers, dst, err);
+    return rc ? rc : c.ops->decode(self, soq__kit_box(kit, &c.tile, sizeof c.tile), dst, numbers, err);
+}
+
+static const struct soq__check checks[] = {
+    {"codec.format", SOQ_ROLE_KV_CODEC, "formats are complete, and the same when asked again", check_format, "life.init"},
+    {"codec.impossible", SOQ_ROLE_KV_CODEC, "tiles of nothing, or of everything, are refused", check_impossible, "life.init"},
+    {"codec.round_trip", SOQ_ROLE_KV_CODEC, "numbers come back within the format's bound; tile_bytes is kept to",
+     check_round_trip, "codec.format"},
+    {"codec.threads", SOQ_ROLE_KV_CODEC, "threads at once get the bits that one gets", check_threads, "codec.round_trip"},
+};
+const struct soq__check_family soq__checks_codec = SOQ__FAMILY(checks);
