@@ -204,11 +204,11 @@ static void check_unclaimed(struct soq__kit *kit)
 
 static const struct soq__check checks[] = {
     {"backend.devices", SOQ_ROLE_BACKEND, "devices are listed within the room given", check_devices, "load.descriptor"},
-    {"backend.absent", SOQ_ROLE_BACKEND, "a device that is not there is not found", check_absent, "life.init"},
-    {"backend.memory", SOQ_ROLE_BACKEND, "buffers of any size give back what was written", check_memory, "life.init"},
-    {"backend.too_much", SOQ_ROLE_BACKEND, "buffers that nobody has are refused", check_too_much, "life.init"},
+    {"backend.absent", SOQ_ROLE_BACKEND, "a device that is not there is not found", check_absent, "skew.exact"},
+    {"backend.memory", SOQ_ROLE_BACKEND, "buffers of any size give back what was written", check_memory, "skew.exact"},
+    {"backend.too_much", SOQ_ROLE_BACKEND, "buffers that nobody has are refused", check_too_much, "skew.exact"},
     {"backend.unclaimed", SOQ_ROLE_BACKEND, "what it cannot do is unsupported, when asked and when tried", check_unclaimed,
-     "life.init"},
+     "skew.exact"},
 };
 const struct soq__check_family soq__checks_backend = SOQ__FAMILY(checks);
 

@@ -25,9 +25,10 @@ static const struct {
 
 int soq__sandbox_create(struct soq__sandbox *sandbox, struct soq_error *err)
 {
-    char path[128];
+    const char *tmp = getenv("TMPDIR");
+    char path[300];
 
-    snprintf(sandbox->root, sizeof sandbox->root, "/tmp/soquete-check-XXXXXX");
+    snprintf(sandbox->root, sizeof sandbox->root, "%.200s/soquete-check-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
     if (!mkdtemp(sandbox->root))
         return soq__fail(err, SOQ_EIO, "%s: %s", sandbox->root, strerror(errno));
     for (size_t i = 0; i < SOQ__COUNT(places); i++) {
@@ -74,7 +75,7 @@ void soq__sandbox_remove(struct soq__sandbox *sandbox)
 
 static void enter(const struct soq__sandbox *sandbox)
 {
-    char path[128];
+    char path[300];
 
     for (size_t i = 0; i < SOQ__COUNT(places); i++) {
         snprintf(path, sizeof path, "%s/%s", sandbox->root, places[i].folder);

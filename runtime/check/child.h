@@ -5,9 +5,9 @@
 #include "base/buf.h"
 #include "check/kit.h"
 
-/* A folder of our own with a place for each thing that a process may write to by default. */
+/* A folder of our own, in TMPDIR, with a place for each thing that a process may write to by default. */
 struct soq__sandbox {
-    char root[64];
+    char root[256];
 };
 
 int soq__sandbox_create(struct soq__sandbox *sandbox, struct soq_error *err);

@@ -298,8 +298,8 @@ int soq__kit_codec_work(struct soq__kit *kit, void *self, struct soq_error *err)
 }
 
 static const struct soq__check checks[] = {
-    {"codec.format", SOQ_ROLE_KV_CODEC, "formats are complete, and the same when asked again", check_format, "life.init"},
-    {"codec.impossible", SOQ_ROLE_KV_CODEC, "tiles of nothing, or of everything, are refused", check_impossible, "life.init"},
+    {"codec.format", SOQ_ROLE_KV_CODEC, "formats are complete, and the same when asked again", check_format, "skew.exact"},
+    {"codec.impossible", SOQ_ROLE_KV_CODEC, "tiles of nothing, or of everything, are refused", check_impossible, "skew.exact"},
     {"codec.round_trip", SOQ_ROLE_KV_CODEC, "numbers come back within the format's bound; tile_bytes is kept to",
      check_round_trip, "codec.format"},
     {"codec.threads", SOQ_ROLE_KV_CODEC, "threads at once get the bits that one gets", check_threads, "codec.round_trip"},

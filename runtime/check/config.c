@@ -137,7 +137,7 @@ static void check_unknown(struct soq__kit *kit)
 }
 
 static const struct soq__check checks[] = {
-    {"config.valid", SOQ__ROLE_EACH, "defaults, limits and choices of its options are taken", check_valid, "life.init"},
+    {"config.valid", SOQ__ROLE_EACH, "defaults, limits and choices of its options are taken", check_valid, "skew.exact"},
     {"config.invalid", SOQ__ROLE_EACH, "what its option table excludes is refused", check_invalid, "load.descriptor"},
     {"config.unknown", SOQ__ROLE_EACH, "a key that it does not know is refused", check_unknown, "load.descriptor"},
 };

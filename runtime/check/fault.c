@@ -90,8 +90,8 @@ static void check_cpus(struct soq__kit *kit)
 }
 
 static const struct soq__check checks[] = {
-    {"fault.alloc", SOQ__ROLE_EACH, "each allocation that fails is reported, and nothing leaks", check_alloc, "life.work"},
-    {"fault.parallel", SOQ__ROLE_EACH, "threads that cannot be had are reported", check_parallel, "life.work"},
-    {"fault.cpus", SOQ__ROLE_EACH, "works on one processor, on three, on more than there are", check_cpus, "life.work"},
+    {"fault.alloc", SOQ__ROLE_EACH, "each allocation that fails is reported, and nothing leaks", check_alloc, "life.again"},
+    {"fault.parallel", SOQ__ROLE_EACH, "threads that cannot be had are reported", check_parallel, "life.again"},
+    {"fault.cpus", SOQ__ROLE_EACH, "works on one processor, on three, on more than there are", check_cpus, "life.again"},
 };
 const struct soq__check_family soq__checks_fault = SOQ__FAMILY(checks);

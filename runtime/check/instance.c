@@ -24,8 +24,10 @@ static void identify(struct soq__kit *kit, const struct soq_plugin *d)
 {
     struct soq__manifest *m = &kit->identity;
 
-    SOQ__EXPECT(kit, d->struct_size >= sizeof *d && d->abi_major == SOQ_ABI_MAJOR && d->name && d->variant && d->roles,
-                "the descriptor is incomplete");
+    SOQ__EXPECT(kit, d->struct_size >= offsetof(struct soq_plugin, name), "the descriptor has %u bytes", d->struct_size);
+    SOQ__EXPECT(kit, d->abi_major == SOQ_ABI_MAJOR, "it has ABI %u, but this host speaks %d", d->abi_major, SOQ_ABI_MAJOR);
+    SOQ__EXPECT(kit, d->struct_size >= sizeof *d, "the descriptor has %u bytes and must have %zu", d->struct_size, sizeof *d);
+    SOQ__EXPECT(kit, d->name && d->variant && d->roles, "the descriptor has no name, variant or roles");
     *m = (struct soq__manifest){.name = strdup(d->name),
                                 .variant = strdup(d->variant),
                                 .library = strdup(""),

@@ -117,9 +117,9 @@ static unsigned char *next_slot_end(struct soq__kit *kit)
 
 void *soq__kit_box(struct soq__kit *kit, const void *src, size_t size)
 {
-    size_t later = kit->newer ? LATER : 0;
+    size_t later = kit->newer || kit->relaxed ? LATER : 0;
     unsigned char *box = next_slot_end(kit) - size - later;
-    uint32_t struct_size = (uint32_t)(size + later);
+    uint32_t struct_size = (uint32_t)(size + (kit->newer ? later : 0));
 
     memcpy(box, src, size);
     memcpy(box, &struct_size, sizeof struct_size);

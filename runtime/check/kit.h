@@ -27,7 +27,8 @@ struct soq__kit {
     const char *manifest; /* absolute, or NULL */
     uint32_t role_id;     /* enum soq_role, or 0 */
     struct soq__kit_shared *shared;
-    bool newer; /* structs are presented as by a host built from later headers */
+    bool relaxed; /* structs have a little readable memory behind them, so that only skew.exact finds who reads it */
+    bool newer;   /* structs are presented as by a host built from later headers */
 
     /* After soq__kit_open. */
     struct soq__manifest identity; /* as the descriptor says */
@@ -63,7 +64,8 @@ void *soq__kit_guard(struct soq__kit *kit, size_t bytes, size_t align);
 void soq__kit_guard_intact(struct soq__kit *kit, const void *p, const char *what);
 
 /* A copy of a struct of the ABI, directly before an inaccessible page. With kit->newer 64 bytes of a later version follow it,
- * which its struct_size counts and nothing may touch. Valid until the 64th next call. */
+ * which its struct_size counts and nothing may touch; with kit->relaxed they follow and do not count. Valid until the 64th next
+ * call. */
 void *soq__kit_box(struct soq__kit *kit, const void *src, size_t size);
 /* Copies the struct back, with the size that it went in with, and makes the box useless. */
 void soq__kit_unbox(struct soq__kit *kit, void *box, void *dst, size_t size);

@@ -288,11 +288,11 @@ static void check_formats(struct soq__kit *kit)
 }
 
 static const struct soq__check checks[] = {
-    {"kv.append", SOQ_ROLE_BACKEND, "keys and values lie where the format says, and nowhere else", check_append, "life.work"},
+    {"kv.append", SOQ_ROLE_BACKEND, "keys and values lie where the format says, and nowhere else", check_append, "skew.exact"},
     {"kv.copy", SOQ_ROLE_BACKEND, "a step copies the entries of a block that it names, and no more", check_copy, "kv.append"},
     {"kv.rollback", SOQ_ROLE_BACKEND, "entries that are written again are those that count", check_rollback, "kv.append"},
     {"kv.sharing", SOQ_ROLE_BACKEND, "slots share blocks until one gets a copy", check_sharing, "kv.append"},
     {"kv.full", SOQ_ROLE_BACKEND, "tables are used to their last place; slabs go and come", check_full, "kv.append"},
-    {"kv.formats", SOQ_ROLE_BACKEND, "formats and groups that it does not know are unsupported", check_formats, "life.work"},
+    {"kv.formats", SOQ_ROLE_BACKEND, "formats and groups that it does not know are unsupported", check_formats, "skew.exact"},
 };
 const struct soq__check_family soq__checks_kv = SOQ__FAMILY(checks);

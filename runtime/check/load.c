@@ -44,6 +44,18 @@ static void expect_options(struct soq__kit *kit, const struct soq__plugin_role *
     }
 }
 
+/* Its own table takes its own defaults. */
+static void expect_defaults(struct soq__kit *kit, const struct soq__plugin_role *role)
+{
+    struct soq__kit_config config;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    kit->role = role;
+    soq__kit_at(kit, "role %s", soq__role_name(role->role));
+    SOQ__EXPECT(kit, soq__kit_config_init(kit, &config, NULL, &err) == 0, "%s", err.text);
+    soq__kit_config_done(&config);
+}
+
 static void check_descriptor(struct soq__kit *kit)
 {
     struct soq__check_facts *facts = &kit->shared->facts;
@@ -56,6 +68,7 @@ static void check_descriptor(struct soq__kit *kit)
         const struct soq__plugin_role *role = &kit->plugin->roles[i];
 
         expect_options(kit, role);
+        expect_defaults(kit, role);
         if (role->role == SOQ_ROLE_BACKEND && strcmp(role->ops.backend->domain, "host") != 0)
             facts->devices = 1;
     }

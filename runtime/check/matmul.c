@@ -72,8 +72,8 @@ static double largest(const float *x, uint32_t n)
     return most;
 }
 
-/* What the tolerance is a share of: the magnitudes of the terms, and a thousandth of the largest that a term could have, as codes
- * are offsets from a minimum. */
+/* What the tolerance is a share of: the magnitudes of the terms, and a thousandth of the largest that a term could have, as
+ * codes are offsets from a minimum. */
 static void compare(struct product *p, const struct soq__matrix *x, const struct soq__matrix *y, bool bias, const float *before)
 {
     for (uint32_t r = 0; r < y->view.rows; r++) {
@@ -91,13 +91,13 @@ static void compare(struct product *p, const struct soq__matrix *x, const struct
     }
 }
 
-static void try_shape(struct soq__rig *rig, uint32_t dtype, uint32_t rows, uint32_t cols, uint32_t n)
+static void try_shape(struct soq__rig *rig, const char *how, uint32_t dtype, uint32_t rows, uint32_t cols, uint32_t n)
 {
     struct product p;
     struct soq__matrix x = soq__rig_matrix(rig, n, cols, 3, 5), y = soq__rig_matrix(rig, n, rows, 2, 6);
     float *before;
 
-    soq__kit_at(rig->kit, "%s, %u x %u, %u rows", soq__dtype(dtype)->name, rows, cols, n);
+    soq__kit_at(rig->kit, "%s%s%s, %u x %u, %u rows", how, *how ? ", " : "", soq__dtype(dtype)->name, rows, cols, n);
     open_product(&p, rig, dtype, rows, cols, SOQ_USE_MATMUL);
     multiply(&p, &x.view, &y.view, false, false);
     soq__rig_fetch(rig, &y);
@@ -165,13 +165,64 @@ static void check_matmul(struct soq__kit *kit)
             if (!soq__rig_supports(&rig, desc_of(SOQ_OP_MATMUL, dtype, shapes[k].rows, cols)))
                 continue;
             claimed++;
-            try_shape(&rig, dtype, shapes[k].rows, cols, shapes[k].n);
+            try_shape(&rig, "", dtype, shapes[k].rows, cols, shapes[k].n);
         }
         if (soq__rig_supports(&rig, desc_of(SOQ_OP_MATMUL, dtype, 19, 256)))
             try_single_inputs(&rig, dtype, 19, 256);
     }
     if (!claimed)
         soq__kit_skip(kit, "claims no type of weights");
+}
+
+/* ---- The same under every choice that its options have */
+
+static void try_setting(struct soq__kit *kit, const char *key, const char *value)
+{
+    struct soq__rig rig = {.kit = kit, .ops = kit->role->ops.backend, .self = soq__kit_self(kit)};
+    struct soq_error *err = soq__kit_error(kit);
+    char setting[256];
+
+    snprintf(setting, sizeof setting, "%s=%s", key, value);
+    soq__kit_at(kit, "%s", setting);
+    if (soq__kit_init(kit, rig.self, (const char *const[]){setting, NULL}, err))
+        return; /* config.valid has seen to it */
+    for (size_t i = 0; i < soq__weight_type_count; i++) {
+        uint32_t dtype = soq__weight_types[i];
+
+        if (soq__rig_supports(&rig, desc_of(SOQ_OP_MATMUL, dtype, 21, 512)))
+            try_shape(&rig, setting, dtype, 21, 512, 7);
+    }
+    soq__kit_shutdown(kit, rig.self);
+}
+
+static void try_choices(struct soq__kit *kit, const char *key, const char *list)
+{
+    while (*list) {
+        size_t n = strcspn(list, "|");
+        char value[128];
+
+        snprintf(value, sizeof value, "%.*s", (int)n, list);
+        try_setting(kit, key, value);
+        list += n + (list[n] == '|');
+    }
+}
+
+static void check_options(struct soq__kit *kit)
+{
+    bool any = false;
+
+    soq__kit_open(kit);
+    soq__kit_need_device(kit);
+    for (uint32_t i = 0; i < kit->role->n_options && kit->role->ops.backend->memory; i++) {
+        const struct soq_option *option = &kit->role->options[i];
+
+        if (option->type != SOQ_OPT_BOOL && option->type != SOQ_OPT_ENUM)
+            continue;
+        any = true;
+        try_choices(kit, option->key, option->type == SOQ_OPT_BOOL ? "on|off" : option->choices);
+    }
+    if (!any)
+        soq__kit_skip(kit, "has no options with choices");
 }
 
 static void check_no_rows(struct soq__kit *kit)
@@ -319,11 +370,12 @@ static void check_invariant(struct soq__kit *kit)
 
 static const struct soq__check checks[] = {
     {"matmul.reference", SOQ_ROLE_BACKEND, "products of every claimed type are within tolerance of f64", check_matmul,
-     "life.work"},
-    {"matmul.no_rows", SOQ_ROLE_BACKEND, "a product of no rows is no trouble", check_no_rows, "life.work"},
+     "skew.exact"},
+    {"matmul.options", SOQ_ROLE_BACKEND, "and under every choice of its options", check_options, "matmul.reference"},
+    {"matmul.no_rows", SOQ_ROLE_BACKEND, "a product of no rows is no trouble", check_no_rows, "skew.exact"},
     {"matmul.nan", SOQ_ROLE_BACKEND, "NaN and infinity come out where they go in", check_nan, "matmul.reference"},
     {"matmul.invariant", SOQ_ROLE_BACKEND, "rows alone and together give the same bits, if claimed", check_invariant,
      "matmul.reference"},
-    {"matmul.embed", SOQ_ROLE_BACKEND, "look-ups of every claimed type give the weight's numbers", check_embed, "life.work"},
+    {"matmul.embed", SOQ_ROLE_BACKEND, "look-ups of every claimed type give the weight's numbers", check_embed, "skew.exact"},
 };
 const struct soq__check_family soq__checks_matmul = SOQ__FAMILY(checks);

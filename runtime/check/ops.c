@@ -293,12 +293,12 @@ static void check_no_rows(struct soq__kit *kit)
 }
 
 static const struct soq__check checks[] = {
-    {"ops.norm", SOQ_ROLE_BACKEND, "norms are within tolerance of f64", check_norm, "life.work"},
-    {"ops.rope", SOQ_ROLE_BACKEND, "rotations too, far out as well", check_rope, "life.work"},
-    {"ops.activation", SOQ_ROLE_BACKEND, "activations too, of large numbers as well", check_activation, "life.work"},
-    {"ops.add", SOQ_ROLE_BACKEND, "sums too, in place as well", check_add, "life.work"},
-    {"ops.scale", SOQ_ROLE_BACKEND, "scales and soft caps too", check_scale, "life.work"},
-    {"ops.gather", SOQ_ROLE_BACKEND, "gathered rows are the outputs of the step", check_gather, "life.work"},
-    {"ops.no_rows", SOQ_ROLE_BACKEND, "steps and ops of no rows are no trouble", check_no_rows, "life.work"},
+    {"ops.norm", SOQ_ROLE_BACKEND, "norms are within tolerance of f64", check_norm, "skew.exact"},
+    {"ops.rope", SOQ_ROLE_BACKEND, "rotations too, far out as well", check_rope, "skew.exact"},
+    {"ops.activation", SOQ_ROLE_BACKEND, "activations too, of large numbers as well", check_activation, "skew.exact"},
+    {"ops.add", SOQ_ROLE_BACKEND, "sums too, in place as well", check_add, "skew.exact"},
+    {"ops.scale", SOQ_ROLE_BACKEND, "scales and soft caps too", check_scale, "skew.exact"},
+    {"ops.gather", SOQ_ROLE_BACKEND, "gathered rows are the outputs of the step", check_gather, "skew.exact"},
+    {"ops.no_rows", SOQ_ROLE_BACKEND, "steps and ops of no rows are no trouble", check_no_rows, "skew.exact"},
 };
 const struct soq__check_family soq__checks_ops = SOQ__FAMILY(checks);

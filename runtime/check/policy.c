@@ -361,7 +361,7 @@ int soq__kit_policy_work(struct soq__kit *kit, void *self, struct soq_error *err
 }
 
 static const struct soq__check checks[] = {
-    {"policy.plan", SOQ_ROLE_KV_POLICY, "plans are in range, and the same when asked again", check_plan, "life.init"},
+    {"policy.plan", SOQ_ROLE_KV_POLICY, "plans are in range, and the same when asked again", check_plan, "skew.exact"},
     {"policy.commit", SOQ_ROLE_KV_POLICY, "ranges are in order, and nothing goes that a later row sees", check_commit,
      "policy.plan"},
     {"policy.pure", SOQ_ROLE_KV_POLICY, "on_commit is a function of state and commit; state is plain data", check_pure,

@@ -298,8 +298,8 @@ static void check_nan(struct soq__kit *kit)
 /* ---- Distribution */
 
 enum { TOKENS = 12, SAMPLES = 20000 };
-/* Chi-square of 11 degrees of freedom is above this once in ten million. */
-#define CHI_SQUARE_MAX 55.0
+/* Chi-square of 11 degrees of freedom is above this once in a million. */
+#define CHI_SQUARE_MAX 48.7
 
 static void draw_many(struct sampler *s, uint32_t counts[TOKENS])
 {
@@ -488,17 +488,17 @@ int soq__kit_sampler_work(struct soq__kit *kit, void *self, struct soq_error *er
 
 static const struct soq__check checks[] = {
     {"sampler.parameters", SOQ_ROLE_SAMPLER, "its defaults are valid; what is out of range is refused by name",
-     check_parameters, "life.work"},
-    {"sampler.greedy", SOQ_ROLE_SAMPLER, "temperature 0 takes the largest logit", check_greedy, "life.work"},
-    {"sampler.logprob", SOQ_ROLE_SAMPLER, "log-probabilities are the model's, within 1e-4 of f64", check_logprob, "life.work"},
-    {"sampler.mask", SOQ_ROLE_SAMPLER, "only allowed tokens are taken; where none is, it says so", check_mask, "life.work"},
-    {"sampler.bias", SOQ_ROLE_SAMPLER, "biases are added, bans keep", check_bias, "life.work"},
+     check_parameters, "skew.exact"},
+    {"sampler.greedy", SOQ_ROLE_SAMPLER, "temperature 0 takes the largest logit", check_greedy, "skew.exact"},
+    {"sampler.logprob", SOQ_ROLE_SAMPLER, "log-probabilities are the model's, within 1e-4 of f64", check_logprob, "skew.exact"},
+    {"sampler.mask", SOQ_ROLE_SAMPLER, "only allowed tokens are taken; where none is, it says so", check_mask, "skew.exact"},
+    {"sampler.bias", SOQ_ROLE_SAMPLER, "biases are added, bans keep", check_bias, "skew.exact"},
     {"sampler.nan", SOQ_ROLE_SAMPLER, "what is no number is refused, what has no probability not taken", check_nan,
-     "life.work"},
-    {"sampler.distribution", SOQ_ROLE_SAMPLER, "tokens come with their probabilities", check_distribution, "life.work"},
+     "skew.exact"},
+    {"sampler.distribution", SOQ_ROLE_SAMPLER, "tokens come with their probabilities", check_distribution, "skew.exact"},
     {"sampler.filters", SOQ_ROLE_SAMPLER, "top-k, top-p and min-p leave the tokens that they should", check_filters,
      "sampler.distribution"},
     {"sampler.penalties", SOQ_ROLE_SAMPLER, "penalties count the history that they should", check_penalties, "sampler.greedy"},
-    {"sampler.seeds", SOQ_ROLE_SAMPLER, "a token is a function of seed and position, on any thread", check_seeds, "life.work"},
+    {"sampler.seeds", SOQ_ROLE_SAMPLER, "a token is a function of seed and position, on any thread", check_seeds, "skew.exact"},
 };
 const struct soq__check_family soq__checks_sampler = SOQ__FAMILY(checks);

@@ -1,9 +1,8 @@
 /* Checks with a host built from other headers of the same major.
  *
- * An older host: every struct is exactly as large as its struct_size says and ends where memory ends, so a plugin that looks
- * beyond faults. All checks run so; here the sizes are those of the first headers of the role's minor, which is the least that
- * any host presents. A newer one: every struct has 64 bytes behind what these headers know, filled with what is no pointer and
- * no number that makes sense. */
+ * The oldest host presents structs that end with the last field of these headers, at the end of accessible memory: whoever
+ * looks at what later headers append faults. (All checks of behaviour run so.) A newer one presents structs with 64 bytes more,
+ * which their struct_size counts, filled with what is no pointer and no number that makes sense. */
 #include "check/kit.h"
 #include "check/table.h"
 
@@ -33,7 +32,7 @@ static void check_newer(struct soq__kit *kit)
 }
 
 static const struct soq__check checks[] = {
-    {"skew.exact", SOQ__ROLE_EACH, "nothing is read or written beyond a struct's struct_size", check_exact, "life.init"},
-    {"skew.newer", SOQ__ROLE_EACH, "fields of later headers are neither used nor touched", check_newer, "life.init"},
+    {"skew.exact", SOQ__ROLE_EACH, "nothing is read or written beyond a struct's struct_size", check_exact, "life.work"},
+    {"skew.newer", SOQ__ROLE_EACH, "fields of later headers are neither used nor touched", check_newer, "life.work"},
 };
 const struct soq__check_family soq__checks_skew = SOQ__FAMILY(checks);

@@ -233,7 +233,7 @@ static const struct soq__check checks[] = {
     {"static.exports", SOQ__ROLE_NONE, "it exports the descriptor and nothing else", check_exports, "static.elf"},
     {"static.constant", SOQ__ROLE_NONE, "the descriptor is constant data", check_constant, "static.elf"},
     {"static.imports", SOQ__ROLE_NONE, "it takes no symbol from the host", check_imports, "static.elf"},
-    {"static.resolves", SOQ__ROLE_NONE, "its own libraries have all that it needs", check_resolves, "static.elf"},
+    {"static.resolves", SOQ__ROLE_NONE, "its own libraries have all that it needs", check_resolves, "static.imports"},
     {"static.text", SOQ__ROLE_NONE, "no relocations in its text, no executable stack", check_text, "static.elf"},
     {"static.tls", SOQ__ROLE_NONE, "no static thread-local storage", check_tls, "static.elf"},
     {"static.paths", SOQ__ROLE_NONE, "no library path of its own but below $ORIGIN", check_paths, "static.elf"},

@@ -219,11 +219,12 @@ static void check_at_once(struct soq__kit *kit)
 
 static const struct soq__check checks[] = {
     {"step.sticky", SOQ_ROLE_BACKEND, "the first failure stays, is labelled, and ends with its step", check_sticky,
-     "life.work"},
-    {"step.unclaimed", SOQ_ROLE_BACKEND, "an op of no known kind is unsupported", check_unclaimed, "life.work"},
-    {"step.tree", SOQ_ROLE_BACKEND, "a step with a tree of rows is refused where that is not claimed", check_tree, "life.work"},
-    {"step.cancel", SOQ_ROLE_BACKEND, "a step that is cancelled ends so, and the next one works", check_cancel, "life.work"},
-    {"step.long", SOQ_ROLE_BACKEND, "steps may have many ops", check_long, "life.work"},
-    {"step.at_once", SOQ_ROLE_BACKEND, "two instances may have steps at once", check_at_once, "life.work"},
+     "skew.exact"},
+    {"step.unclaimed", SOQ_ROLE_BACKEND, "an op of no known kind is unsupported", check_unclaimed, "skew.exact"},
+    {"step.tree", SOQ_ROLE_BACKEND, "a step with a tree of rows is refused where that is not claimed", check_tree,
+     "skew.exact"},
+    {"step.cancel", SOQ_ROLE_BACKEND, "a step that is cancelled ends so, and the next one works", check_cancel, "skew.exact"},
+    {"step.long", SOQ_ROLE_BACKEND, "steps may have many ops", check_long, "skew.exact"},
+    {"step.at_once", SOQ_ROLE_BACKEND, "two instances may have steps at once", check_at_once, "skew.exact"},
 };
 const struct soq__check_family soq__checks_step = SOQ__FAMILY(checks);

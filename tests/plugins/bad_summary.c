@@ -1,0 +1,3 @@
+/* The descriptor has no summary. */
+#define BAD_SUMMARY ""
+#include "bad_codec.h"
