@@ -16,10 +16,14 @@
 /* The variants that this machine can run, NULL behind the last. */
 static inline const char *const *cpu_variants(void)
 {
-    static const char *variants[3] = {"generic", "x86-64-v3"};
+    static const char *variants[4] = {"generic"};
 
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        variants[1] = NULL;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        variants[1] = "x86-64-v3";
+    if (variants[1] && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+        variants[2] = "avx512";
+#endif
     return variants;
 }
 
