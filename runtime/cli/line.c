@@ -3,13 +3,11 @@
 
 #include <errno.h>
 #include <histedit.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <wchar.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -23,7 +21,6 @@ struct soq__line {
     EditLine *edit;   /* NULL: plain */
     History *history; /* with edit */
     char *file;       /* of the history, or NULL */
-    bool interrupted; /* Ctrl-C was typed */
     char *plain;      /* getline's buffer: malloc's own, not base/alloc.h's */
     size_t plain_cap;
 };
@@ -79,25 +76,6 @@ static char *prompt(EditLine *edit)
     return *soq__term_bold(stdout) ? bold : plain;
 }
 
-/* What Ctrl-C and Ctrl-Z are bound to: while a line is edited the terminal makes no signals of them. */
-static unsigned char on_interrupt(EditLine *edit, wint_t key)
-{
-    struct soq__line *line;
-
-    (void)key;
-    el_get(edit, EL_CLIENTDATA, &line);
-    line->interrupted = true;
-    return CC_EOF;
-}
-
-static unsigned char on_suspend(EditLine *edit, wint_t key)
-{
-    (void)edit;
-    (void)key;
-    raise(SIGTSTP); /* libedit gives the terminal back before the process stops */
-    return CC_REFRESH;
-}
-
 static int start_editing(struct soq__line *line, bool keep, struct soq_error *err)
 {
     HistEvent event;
@@ -111,36 +89,32 @@ static int start_editing(struct soq__line *line, bool keep, struct soq_error *er
     line->file = keep ? history_path() : NULL;
     if (line->file)
         history(line->history, &event, H_LOAD, line->file);
-    el_set(line->edit, EL_CLIENTDATA, line);
     el_set(line->edit, EL_HIST, history, line->history);
     el_set(line->edit, EL_PROMPT_ESC, prompt, '\1');
     el_set(line->edit, EL_EDITOR, "emacs");
     el_set(line->edit, EL_SIGNAL, 1);
     el_source(line->edit, NULL);
-    el_set(line->edit, EL_ADDFN, "soquete-interrupt", "Gives the line up", on_interrupt);
-    el_set(line->edit, EL_BIND, "^C", "soquete-interrupt", NULL);
-    el_set(line->edit, EL_ADDFN, "soquete-suspend", "Stops the process", on_suspend);
-    el_set(line->edit, EL_BIND, "^Z", "soquete-suspend", NULL);
-    el_set(line->edit, EL_SETTY, "-d", "-isig", NULL);
     return 0;
 }
 
+/* Ctrl-C ends the read: libedit passes the signal on and gives the line up. */
 static enum soq__line_event read_edited(struct soq__line *line, struct soq_buf *text)
 {
     const char *got;
     int n;
 
-    line->interrupted = false;
     el_resize(line->edit);
+    soq__interrupt_idle(true);
     got = el_gets(line->edit, &n);
+    soq__interrupt_idle(false);
     if (got && n > 0) {
         remember(line, got);
         soq__buf_append(text, got, (size_t)n);
         return SOQ__LINE_TEXT;
     }
-    fputs(line->interrupted ? "^C\n" : "\n", stdout);
+    fputs(soq__interrupted() ? "^C\n" : "\n", stdout);
     fflush(stdout);
-    return line->interrupted || soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
+    return soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
 }
 
 /* ---- Both */

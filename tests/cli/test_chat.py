@@ -246,6 +246,7 @@ def terminal_line():
     t = terminal(*SHORT)
     t.send("some nonsense")
     t.wait_for("nonsense")
+    time.sleep(0.2) # it waits for more
     t.send("\x03")
     t.prompt()
     t.send("/hepl\x7f\x7flp\r") # backspace twice
