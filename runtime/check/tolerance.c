@@ -6,10 +6,10 @@
  * quantised weights activations rounded to 8 bits in blocks of 32. Look-up and data movement are exact: F32 results of integers
  * times scales in the order that dequantisation is defined in may differ by a rounding. */
 const struct soq__tolerance soq__tolerances[] = {
-    {SOQ_OP_MATMUL, SOQ_DTYPE_F32, 5e-6, "sum of |w x|"},
-    {SOQ_OP_MATMUL, SOQ_DTYPE_F16, 1e-3, "sum of |w x|"},
-    {SOQ_OP_MATMUL, SOQ_DTYPE_BF16, 5e-3, "sum of |w x|"},
-    {SOQ_OP_MATMUL, SOQ__ANY_DTYPE, 5e-3, "sum of |w x|"},
+    {SOQ_OP_MATMUL, SOQ_DTYPE_F32, 5e-6, "the sum of |w x| and 0.001 max |w| max |x|"},
+    {SOQ_OP_MATMUL, SOQ_DTYPE_F16, 1e-3, "the sum of |w x| and 0.001 max |w| max |x|"},
+    {SOQ_OP_MATMUL, SOQ_DTYPE_BF16, 5e-3, "the sum of |w x| and 0.001 max |w| max |x|"},
+    {SOQ_OP_MATMUL, SOQ__ANY_DTYPE, 5e-3, "the sum of |w x| and 0.001 max |w| max |x|"},
     {SOQ_OP_EMBED, SOQ__ANY_DTYPE, 3e-7, "|w|"},
     {SOQ_OP_NORM, SOQ__ANY_DTYPE, 5e-6, "1 + |y|"},
     {SOQ_OP_ROPE_TABLE, SOQ__ANY_DTYPE, 2e-6, "mscale"},
@@ -21,7 +21,7 @@ const struct soq__tolerance soq__tolerances[] = {
     {SOQ_OP_ATTENTION, SOQ_DTYPE_F32, 2e-5, "the largest |v|"},
     {SOQ_OP_ATTENTION, SOQ__ANY_DTYPE, 2e-3, "the largest |v|"},
     {SOQ_OP_KV_APPEND, SOQ_DTYPE_F32, 0, "exact"},
-    {SOQ_OP_KV_APPEND, SOQ_DTYPE_F16, 0, "rounded to nearest, ties to even"},
+    {SOQ_OP_KV_APPEND, SOQ_DTYPE_F16, 0, "the nearest, ties to even"},
 };
 const size_t soq__tolerance_count = sizeof soq__tolerances / sizeof soq__tolerances[0];
 

@@ -9,7 +9,7 @@ struct soq__tolerance {
     uint32_t op;    /* enum soq_op */
     uint32_t dtype; /* enum soq_dtype of weights, or of the cache; SOQ__ANY_DTYPE: all the rest */
     double relative;
-    const char *to; /* what `relative` is multiplied with */
+    const char *to; /* what `relative` is multiplied with; where it is 0: what is exact */
 };
 
 #define SOQ__ANY_DTYPE UINT32_MAX

@@ -4,8 +4,10 @@
 #include "base/nearest.h"
 #include "check/check.h"
 #include "check/report.h"
+#include "check/tolerance.h"
 #include "cli/options.h"
 #include "cli/out.h"
+#include "model/dtype.h"
 #include "plugin/manifest.h"
 
 struct check_options {
@@ -22,7 +24,7 @@ static const struct soq__opt opts[] = {
     ROW(SOQ__OPT_TEXT, only, "only", 0, "ID", "Only checks whose name begins so, and what they need."),
     ROW(SOQ__OPT_TEXT, manifest, "manifest", 0, "FILE", "The plugin's manifest; the default is the one beside it."),
     ROW(SOQ__OPT_NUMBER, time_limit, "time-limit", 0, "S", "Seconds that one check may take.", .min = 0.1, .max = 86400),
-    SOQ__FLAG(struct check_options, list, "list", 0, "List the checks instead."),
+    SOQ__FLAG(struct check_options, list, "list", 0, "List the checks and the tolerances instead."),
     SOQ__FLAG(struct check_options, json, "json", 0, "One JSON object instead of lines."),
 };
 
@@ -84,12 +86,31 @@ static void print_result(void *ctx, const struct soq__check_report *report, cons
     write_buffer(&text);
 }
 
+static void list_tolerance(const struct soq__tolerance *t)
+{
+    static const char *const ops[] = {
+#define OP(name, value, text) [value] = text,
+        SOQ_OPS(OP)
+#undef OP
+    };
+    const struct soq__dtype *type = t->dtype == SOQ__ANY_DTYPE ? NULL : soq__dtype(t->dtype);
+
+    soq__out_printf("%-11s %-4s  ", ops[t->op], type ? type->name : "any");
+    if (t->relative > 0)
+        soq__out_printf("%g of %s\n", t->relative, t->to);
+    else
+        soq__out_printf("%s\n", t->to);
+}
+
 static int list(void)
 {
     const struct soq__check *check;
 
     for (size_t i = 0; (check = soq__check_at(i)); i++)
         soq__out_printf("%-20s  %s\n", check->id, check->what);
+    soq__out_printf("\nTolerances of comparisons with f64:\n");
+    for (size_t i = 0; i < soq__tolerance_count; i++)
+        list_tolerance(&soq__tolerances[i]);
     return soq__out_finish("check", SOQ_EXIT_OK);
 }
 
