@@ -5,6 +5,9 @@
 #include "base/cpucount.h"
 #include "check/kit.h"
 
+/* More than that nobody gets, whatever the C library would say. */
+#define BYTES_MAX ((size_t)1 << 40)
+
 enum { GUARD = 64, GUARD_BYTE = 0xc7, FRESH_BYTE = 0xd3, STALE_BYTE = 0xde };
 
 /* Lies in front of what the plugin got, behind a guard. */
@@ -63,7 +66,7 @@ static void *host_alloc(void *ctx, size_t bytes, size_t align)
         pthread_mutex_unlock(&host->lock);
         return NULL;
     }
-    raw = bytes < SIZE_MAX / 2 ? malloc(bytes + 3 * align + sizeof *block + 2 * GUARD) : NULL;
+    raw = bytes <= BYTES_MAX ? malloc(bytes + 3 * align + sizeof *block + 2 * GUARD) : NULL;
     if (raw) {
         data = (uintptr_t)raw + sizeof *block + GUARD;
         data = (data + 2 * align - 1) / (2 * align) * (2 * align) + align;

@@ -1,6 +1,8 @@
 /* Checks of steps: failures stick and are labelled, cancelling ends them, what cannot be done is refused, and the next step
  * works.
  */
+#include <stdlib.h>
+
 #include "check/rig.h"
 #include "check/table.h"
 
@@ -15,61 +17,117 @@ static void begin(struct soq__rig *rig)
     soq__rig_begin(rig, &s);
 }
 
-/* x *= 2; an op that most have. */
-static int twice(struct soq__rig *rig, const struct soq__matrix *x)
+/* ---- An op that doubles a matrix: scale, in place, or a product with 2 I */
+
+struct doubling {
+    struct soq__rig rig;
+    struct soq__matrix x, out;
+    float *before;     /* [out.n_raw] */
+    soq_weight weight; /* 0: scale */
+    const char *name;
+};
+
+static soq_weight twice_identity(struct soq__rig *rig)
 {
-    struct soq_scale_args args = {.scale = 2, .x = x->view};
+    float w[COLS * COLS] = {0};
+
+    for (uint32_t i = 0; i < COLS; i++)
+        w[i * COLS + i] = 2;
+    return soq__rig_weight(rig, SOQ_DTYPE_F32, w, sizeof w, COLS, COLS, SOQ_USE_MATMUL);
+}
+
+static void open_doubling(struct doubling *d, struct soq__kit *kit)
+{
+    struct soq_op_desc matmul = {.op = SOQ_OP_MATMUL, .weight_dtype = SOQ_DTYPE_F32, .rows = COLS, .cols = COLS};
+
+    *d = (struct doubling){.name = "scale"};
+    soq__rig_open(&d->rig, kit);
+    d->x = soq__rig_matrix(&d->rig, ROWS, COLS, 1, 1);
+    d->out = d->x;
+    if (!soq__rig_supports(&d->rig, (struct soq_op_desc){.op = SOQ_OP_SCALE})) {
+        if (!d->rig.ops->memory || !soq__rig_supports(&d->rig, matmul))
+            soq__kit_skip(kit, "claims neither scale nor products of F32");
+        d->name = "matmul";
+        d->weight = twice_identity(&d->rig);
+        d->out = soq__rig_matrix(&d->rig, ROWS, COLS, 2, 2);
+    }
+    d->before = malloc(d->out.n_raw * sizeof *d->before);
+    SOQ__EXPECT(kit, d->before, "the kit is out of memory");
+    memcpy(d->before, d->out.raw, d->out.n_raw * sizeof *d->before);
+}
+
+static int twice(struct doubling *d)
+{
+    struct soq_scale_args scale = {.scale = 2, .x = d->x.view};
+    struct soq_matmul_args matmul = {.weight = d->weight, .x = d->x.view, .y = d->out.view};
     int rc;
 
-    SOQ__OP(rig, rig->ops->elementwise->scale, args, &rc);
+    if (d->weight)
+        SOQ__OP(&d->rig, d->rig.ops->matmul->matmul, matmul, &rc);
+    else
+        SOQ__OP(&d->rig, d->rig.ops->elementwise->scale, scale, &rc);
     return rc;
 }
 
-static void need_scale(struct soq__rig *rig, struct soq__kit *kit)
+/* The same op with what is no matrix, or no weight. */
+static int wrong(struct doubling *d)
 {
-    soq__rig_open(rig, kit);
-    soq__rig_need(rig, (struct soq_op_desc){.op = SOQ_OP_SCALE});
+    struct soq_scale_args scale = {.scale = 2, .x = d->x.view};
+    struct soq_matmul_args matmul = {.x = d->x.view, .y = d->out.view};
+    int rc;
+
+    scale.x.dtype = 9999;
+    if (d->weight)
+        SOQ__OP(&d->rig, d->rig.ops->matmul->matmul, matmul, &rc);
+    else
+        SOQ__OP(&d->rig, d->rig.ops->elementwise->scale, scale, &rc);
+    return rc;
 }
 
-static void expect_scaled(struct soq__rig *rig, struct soq__matrix *x, const struct soq__matrix *old, float by)
+static void expect_untouched(struct doubling *d)
 {
-    soq__rig_fetch(rig, x);
+    soq__rig_fetch(&d->rig, &d->out);
+    SOQ__EXPECT(d->rig.kit, memcmp(d->out.raw, d->before, d->out.n_raw * sizeof *d->before) == 0,
+                "an op behind the one that failed ran all the same");
+}
+
+/* A step of its own, which works. */
+static void expect_works(struct doubling *d, const char *when)
+{
+    struct soq__matrix old = soq__rig_matrix(&d->rig, ROWS, COLS, 1, 1);
+
+    soq__kit_at(d->rig.kit, "%s", when);
+    memcpy(d->x.raw, old.raw, old.n_raw * sizeof *old.raw);
+    soq__rig_send(&d->rig, &d->x);
+    begin(&d->rig);
+    SOQ__EXPECT(d->rig.kit, twice(d) == 0, "the op is refused");
+    soq__rig_end(&d->rig);
+    soq__rig_fetch(&d->rig, &d->out);
     for (uint32_t r = 0; r < ROWS; r++)
         for (uint32_t c = 0; c < COLS; c++)
-            SOQ__EXPECT(rig->kit, *soq__matrix_at(x, r, c) == by * *soq__matrix_at(old, r, c),
-                        "row %u, column %u is %g and was %g", r, c, (double)*soq__matrix_at(x, r, c),
-                        (double)*soq__matrix_at(old, r, c));
+            SOQ__EXPECT(d->rig.kit, *soq__matrix_at(&d->out, r, c) == 2 * *soq__matrix_at(&old, r, c), "twice %g is %g",
+                        (double)*soq__matrix_at(&old, r, c), (double)*soq__matrix_at(&d->out, r, c));
 }
 
 /* ---- Failures */
 
 static void check_sticky(struct soq__kit *kit)
 {
-    struct soq__matrix x, old;
-    struct soq_scale_args wrong = {.scale = 2};
     struct soq_error *err;
-    struct soq__rig rig;
+    struct doubling d;
     int rc;
 
-    need_scale(&rig, kit);
-    x = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    old = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    wrong.x = x.view;
-    wrong.x.dtype = 9999;
-    begin(&rig);
-    SOQ__OP(&rig, rig.ops->elementwise->scale, wrong, &rc);
-    SOQ__EXPECT(kit, rc < 0 && rc >= -SOQ_EINTERNAL, "an op on a matrix of type 9999 returned %d", rc);
-    soq__kit_at(kit, "an op failed with %d (%s)", rc, soq__error_text(rc));
-    SOQ__EXPECT(kit, twice(&rig, &x) == rc, "the next op of the step did not return the same");
+    open_doubling(&d, kit);
+    begin(&d.rig);
+    rc = wrong(&d);
+    SOQ__EXPECT(kit, rc < 0 && rc >= -SOQ_EINTERNAL, "%s with wrong arguments returned %d", d.name, rc);
+    soq__kit_at(kit, "%s failed with %d (%s)", d.name, rc, soq__error_text(rc));
+    SOQ__EXPECT(kit, twice(&d) == rc, "the next op of the step did not return the same");
     err = soq__kit_error(kit);
-    soq__kit_refused(kit, "end", rig.ops->end(rig.self, err), rc, err);
-    SOQ__EXPECT(kit, strstr(err->text, "scale"), "the message does not name the op: %s", err->text);
-    expect_scaled(&rig, &x, &old, 1);
-    soq__kit_at(kit, "the step after one that failed");
-    begin(&rig);
-    SOQ__EXPECT(kit, twice(&rig, &x) == 0, "the op is refused");
-    soq__rig_end(&rig);
-    expect_scaled(&rig, &x, &old, 2);
+    soq__kit_refused(kit, "end", d.rig.ops->end(d.rig.self, err), rc, err);
+    SOQ__EXPECT(kit, strstr(err->text, d.name), "the message does not name the op: %s", err->text);
+    expect_untouched(&d);
+    expect_works(&d, "the step after one that failed");
 }
 
 /* What the plugin said no to when it was asked, it says no to when it is told. */
@@ -129,45 +187,38 @@ static void cancel_at(struct soq__kit *kit, unsigned poll)
     atomic_store(&kit->host.cancel_at, poll);
 }
 
-static void try_cancel(struct soq__rig *rig, struct soq__matrix *x, unsigned poll)
+static void try_cancel(struct doubling *d, unsigned poll)
 {
+    struct soq__kit *kit = d->rig.kit;
     struct soq_error *err;
     int rc = 0;
 
-    soq__kit_at(rig->kit, "%d ops, cancelled at poll %u", MANY, poll);
-    begin(rig);
-    cancel_at(rig->kit, poll);
+    soq__kit_at(kit, "%d ops, cancelled at poll %u", MANY, poll);
+    begin(&d->rig);
+    cancel_at(kit, poll);
     for (int i = 0; i < MANY && !rc; i++)
-        rc = twice(rig, x);
-    SOQ__EXPECT(rig->kit, rc == 0 || rc == -SOQ_ECANCELLED, "an op returned %d", rc);
-    err = soq__kit_error(rig->kit);
-    rc = rig->ops->end(rig->self, err);
-    SOQ__EXPECT(rig->kit, atomic_load(&rig->kit->host.n_polls), "it never asked whether to go on");
-    if (atomic_load(&rig->kit->host.n_polls) < poll) {
-        soq__kit_ok(rig->kit, "end, which did not ask that often,", rc, err);
+        rc = twice(d);
+    SOQ__EXPECT(kit, rc == 0 || rc == -SOQ_ECANCELLED, "an op returned %d", rc);
+    err = soq__kit_error(kit);
+    rc = d->rig.ops->end(d->rig.self, err);
+    SOQ__EXPECT(kit, atomic_load(&kit->host.n_polls), "it never asked whether to go on");
+    if (atomic_load(&kit->host.n_polls) < poll) {
+        soq__kit_ok(kit, "end, which did not ask that often,", rc, err);
     } else {
-        soq__kit_refused(rig->kit, "end", rc, -SOQ_ECANCELLED, err);
-        SOQ__EXPECT(rig->kit, strstr(err->text, "scale"), "the message does not name the op: %s", err->text);
+        soq__kit_refused(kit, "end", rc, -SOQ_ECANCELLED, err);
+        SOQ__EXPECT(kit, strstr(err->text, d->name), "the message does not name the op: %s", err->text);
     }
-    cancel_at(rig->kit, 0);
+    cancel_at(kit, 0);
 }
 
 static void check_cancel(struct soq__kit *kit)
 {
-    struct soq__matrix x, y, old;
-    struct soq__rig rig;
+    struct doubling d;
 
-    need_scale(&rig, kit);
-    x = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    y = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    old = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
+    open_doubling(&d, kit);
     for (unsigned poll = 1; poll <= 4; poll++)
-        try_cancel(&rig, &x, poll);
-    soq__kit_at(kit, "the step after one that was cancelled");
-    begin(&rig);
-    SOQ__EXPECT(kit, twice(&rig, &y) == 0, "the op is refused");
-    soq__rig_end(&rig);
-    expect_scaled(&rig, &y, &old, 2);
+        try_cancel(&d, poll);
+    expect_works(&d, "the step after one that was cancelled");
 }
 
 /* ---- Long steps, and two instances at once */
@@ -175,20 +226,15 @@ static void check_cancel(struct soq__kit *kit)
 static void check_long(struct soq__kit *kit)
 {
     enum { OPS = 10000 };
-    struct soq_scale_args same = {.scale = 1};
-    struct soq__matrix x, old;
-    struct soq__rig rig;
+    struct doubling d;
 
-    need_scale(&rig, kit);
-    x = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    old = soq__rig_matrix(&rig, ROWS, COLS, 1, 1);
-    same.x = x.view;
+    open_doubling(&d, kit);
     soq__kit_at(kit, "a step of %d ops", OPS);
-    begin(&rig);
+    begin(&d.rig);
     for (int i = 0; i < OPS; i++)
-        SOQ__SUBMIT(&rig, rig.ops->elementwise->scale, same);
-    soq__rig_end(&rig);
-    expect_scaled(&rig, &x, &old, 1);
+        SOQ__EXPECT(kit, twice(&d) == 0, "op %d is refused", i);
+    soq__rig_end(&d.rig);
+    expect_works(&d, "the step after it");
 }
 
 struct parallel {

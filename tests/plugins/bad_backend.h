@@ -5,6 +5,12 @@
 #include "fail.h"
 #include "soquete/plugin.h"
 
+#ifndef BAD_FORGETS
+#define BAD_FORGETS
+#endif
+#ifndef BAD_CANCELLED
+#define BAD_CANCELLED b->host->cancelled(b->host->ctx)
+#endif
 #ifndef BAD_ROWS
 #define BAD_ROWS args->x.rows
 #endif
@@ -71,7 +77,7 @@ static int bad_end(void *self, struct soq_error *err)
 {
     struct bad *b = self;
 
-    return b->failed ? plugin_fail(err, (enum soq_error_code) - b->failed, "matmul: not a weight") : 0;
+    return b->failed ? plugin_fail(err, (enum soq_error_code) - b->failed, "matmul: not a weight, or cancelled") : 0;
 }
 
 static int bad_alloc(void *self, uint64_t bytes, soq_buffer *buffer_out, struct soq_error *err)
@@ -144,8 +150,11 @@ static int bad_matmul(void *self, const struct soq_matmul_args *args)
     struct bad *b = self;
     const struct weight *w = (const struct weight *)(uintptr_t)args->weight, *bias = (const void *)(uintptr_t)args->bias;
 
-    if (!w)
+    BAD_FORGETS;
+    if (!b->failed && !w)
         b->failed = -SOQ_EINVAL;
+    if (!b->failed && BAD_CANCELLED)
+        b->failed = -SOQ_ECANCELLED;
     if (b->failed)
         return b->failed;
     for (uint32_t r = 0; r < BAD_ROWS; r++) {
