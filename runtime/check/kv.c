@@ -247,6 +247,42 @@ static void check_full(struct soq__kit *kit)
     each_layout(kit, try_full);
 }
 
+/* ---- edits, copies and segments of a group that another backend holds */
+
+enum { ANOTHER = 7 };
+
+static void try_others(struct soq__rig *rig, const struct soq__cache_shape *shape)
+{
+    enum { N = 20 };
+    struct soq__matrix out = soq__rig_matrix(rig, N, shape->n_heads * shape->dv, 0, 4);
+    struct soq__rig_step s;
+    struct soq__cache c;
+
+    soq__cache_open(&c, rig, shape, N, 0);
+    soq__rig_step_init(&s);
+    soq__rig_step_add(&s, 0, 0, N);
+    s.edits[s.step.n_edits++] = (struct soq_step_edit){.group = ANOTHER, .index = 100000, .block = 99999};
+    soq__cache_map(&c, &s, 0);
+    s.edits[s.step.n_edits++] = (struct soq_step_edit){.group = ANOTHER, .block = SOQ_BLOCK_NONE};
+    s.copies[s.step.n_copies++] = (struct soq_step_copy){.group = ANOTHER, .dst = 99999, .src = 88888, .n_tokens = 1};
+    s.segments[1] = s.segments[0];
+    s.segments[1].group = ANOTHER;
+    s.segments[1].n_entries = 1 << 20;
+    s.step.n_segments = s.seqs[0].n_segments = 2;
+    soq__rig_begin(rig, &s);
+    soq__cache_append(&c, 0, N);
+    soq__cache_attend(&c, 0, N, &out, 0);
+    soq__rig_end(rig);
+    soq__rig_fetch(rig, &out);
+    soq__cache_compare(&c, &out, 0, 0, N);
+    soq__cache_close(&c);
+}
+
+static void check_others(struct soq__kit *kit)
+{
+    each_layout(kit, try_others);
+}
+
 /* ---- formats and groups that nobody has */
 
 static void check_formats(struct soq__kit *kit)
@@ -293,6 +329,7 @@ static const struct soq__check checks[] = {
     {"kv.rollback", SOQ_ROLE_BACKEND, "entries that are written again are those that count", check_rollback, "kv.append"},
     {"kv.sharing", SOQ_ROLE_BACKEND, "slots share blocks until one gets a copy", check_sharing, "kv.append"},
     {"kv.full", SOQ_ROLE_BACKEND, "tables are used to their last place; slabs go and come", check_full, "kv.append"},
+    {"kv.others", SOQ_ROLE_BACKEND, "edits, copies and segments of other groups are passed over", check_others, "kv.append"},
     {"kv.formats", SOQ_ROLE_BACKEND, "formats and groups that it does not know are unsupported", check_formats, "skew.exact"},
 };
 const struct soq__check_family soq__checks_kv = SOQ__FAMILY(checks);

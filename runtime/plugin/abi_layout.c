@@ -637,19 +637,21 @@ FIELD(soq_event, index, 12);
 FIELD(soq_event, text, 16);
 FIELD(soq_event, text_size, 24);
 
-SIZE(soq_request, 80);
+SIZE(soq_request, 88);
 FIELD(soq_request, struct_size, 0);
 FIELD(soq_request, n_messages, 4);
 FIELD(soq_request, messages, 8);
 FIELD(soq_request, prompt, 16);
 FIELD(soq_request, ids, 24);
 FIELD(soq_request, n_ids, 32);
-FIELD(soq_request, max_tokens, 40);
-FIELD(soq_request, ignore_eog, 44);
-FIELD(soq_request, sampling, 48);
-FIELD(soq_request, stop, 56);
-FIELD(soq_request, on_event, 64);
-FIELD(soq_request, ctx, 72);
+FIELD(soq_request, message_stride, 40);
+FIELD(soq_request, reserved, 44);
+FIELD(soq_request, max_tokens, 48);
+FIELD(soq_request, ignore_eog, 52);
+FIELD(soq_request, sampling, 56);
+FIELD(soq_request, stop, 64);
+FIELD(soq_request, on_event, 72);
+FIELD(soq_request, ctx, 80);
 
 SIZE(soq_result, 64);
 FIELD(soq_result, struct_size, 0);

@@ -2,6 +2,8 @@
  * sizes; and that results depend on nothing but what a row sees. */
 #include "cpu_support.h"
 
+#include "check/reference.h"
+
 struct shape {
     uint32_t n_heads, n_kv_heads, dk, dv, layers, block_tokens, dtype;
     float softcap;
@@ -138,34 +140,23 @@ static void chunk(struct cache *c, uint32_t first, uint32_t n, struct cpu_matrix
     free(step);
 }
 
-static bool sees(const struct shape *s, uint32_t q, uint32_t p)
-{
-    return p <= q && (s->window == 0 || p + s->window > q || p < s->sinks);
-}
-
 static void reference(const struct cache *c, uint32_t row, uint32_t head, double *out)
 {
     const struct shape *s = &c->s;
     uint32_t kv = head / (s->n_heads / s->n_kv_heads);
-    double total = s->sink_logits ? exp((double)c->sink_values[head]) : 0;
+    struct soq__ref_attention a = {.dk = s->dk,
+                                   .dv = s->dv,
+                                   .scale = (double)0.7f,
+                                   .softcap = (double)s->softcap,
+                                   .window = s->window,
+                                   .sinks = s->sinks,
+                                   .sink_logit = s->sink_logits ? &c->sink_values[head] : NULL,
+                                   .k = cpu_at(&c->k, 0, kv * s->dk),
+                                   .v = cpu_at(&c->v, 0, kv * s->dv),
+                                   .k_stride = c->k.view.row_stride,
+                                   .v_stride = c->v.view.row_stride};
 
-    memset(out, 0, s->dv * sizeof *out);
-    for (uint32_t p = 0; p <= row; p++) {
-        double score = 0, weight;
-
-        if (!sees(s, row, p))
-            continue;
-        for (uint32_t d = 0; d < s->dk; d++)
-            score += (double)*cpu_at(&c->q, row, head * s->dk + d) * *cpu_at(&c->k, p, kv * s->dk + d);
-        score *= (double)0.7f;
-        score = s->softcap > 0 ? s->softcap * tanh(score / s->softcap) : score;
-        weight = exp(score);
-        total += weight;
-        for (uint32_t d = 0; d < s->dv; d++)
-            out[d] += weight * *cpu_at(&c->v, p, kv * s->dv + d);
-    }
-    for (uint32_t d = 0; d < s->dv; d++)
-        out[d] /= total;
+    soq__ref_attend(&a, cpu_at(&c->q, row, head * s->dk), row, out);
 }
 
 static void check_shape(const char *variant, struct shape s, uint32_t n, uint32_t step)

@@ -2,66 +2,23 @@
  */
 #include "cpu_support.h"
 
+#include "check/reference.h"
+#include "check/weights.h"
 #include "model/dequant.h"
 #include "model/dtype.h"
 
-#define TYPE(name, id, text, elements, bytes) id,
-static const uint32_t types[] = {SOQ_DTYPES(TYPE)};
-#undef TYPE
+enum { N_TYPES = 15 };
 
-enum { N_TYPES = sizeof types / sizeof types[0] };
+static const uint32_t *const types = soq__weight_types;
 
-/* Cut to an F16; what would be denormal to 0. */
-static uint16_t half(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits >> 23 & 255) < 113)
-        return 0;
-    return (uint16_t)((bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10 & 0x7c00) | (bits >> 13 & 0x3ff));
-}
-
-static void put_half(uint8_t *p, float x)
-{
-    uint16_t h = half(x);
-
-    memcpy(p, &h, sizeof h);
-}
-
-/* Random blocks with scales of a sane size in the places where the type keeps its F16 numbers. */
 static uint8_t *random_weight(uint32_t dtype, uint32_t rows, uint32_t cols, uint64_t seed, size_t *bytes_out)
 {
-    static const struct {
-        uint32_t dtype, first, second;
-    } halves[] = {
-        {SOQ_DTYPE_Q4_0, 0, 0}, {SOQ_DTYPE_Q4_1, 0, 2},     {SOQ_DTYPE_Q5_0, 0, 0},     {SOQ_DTYPE_Q5_1, 0, 2},
-        {SOQ_DTYPE_Q8_0, 0, 0}, {SOQ_DTYPE_Q2_K, 80, 82},   {SOQ_DTYPE_Q3_K, 108, 108}, {SOQ_DTYPE_Q4_K, 0, 2},
-        {SOQ_DTYPE_Q5_K, 0, 2}, {SOQ_DTYPE_Q6_K, 208, 208}, {SOQ_DTYPE_IQ4_NL, 0, 0},   {SOQ_DTYPE_IQ4_XS, 0, 0},
-    };
-    const struct soq__dtype *type = soq__dtype(dtype);
-    size_t n_blocks = (size_t)rows * cols / type->elements;
-    uint8_t *data = malloc(n_blocks * type->bytes);
+    uint8_t *data;
 
-    *bytes_out = n_blocks * type->bytes;
-    for (size_t i = 0; i < *bytes_out; i++)
-        data[i] = (uint8_t)(int)(cpu_random(&seed) * 127.0f);
-    for (size_t i = 0; i < n_blocks; i++) {
-        uint8_t *block = data + i * type->bytes;
-        float x = cpu_random(&seed);
-
-        if (dtype == SOQ_DTYPE_F32)
-            memcpy(block, &x, sizeof x);
-        else if (dtype == SOQ_DTYPE_F16)
-            put_half(block, x);
-        else if (dtype == SOQ_DTYPE_BF16)
-            memcpy(block, (uint8_t *)&x + 2, 2);
-        for (size_t j = 0; j < sizeof halves / sizeof halves[0]; j++)
-            if (halves[j].dtype == dtype) {
-                put_half(block + halves[j].second, cpu_random(&seed) * 0.02f);
-                put_half(block + halves[j].first, cpu_random(&seed) * 0.02f);
-            }
-    }
+    cr_assert_eq(soq__weight_type_count, N_TYPES);
+    *bytes_out = soq__block_bytes(dtype, (size_t)rows * cols);
+    data = malloc(*bytes_out);
+    soq__random_blocks(dtype, (size_t)rows * cols, seed, data);
     return data;
 }
 
@@ -83,12 +40,10 @@ static void check(const float *w, uint32_t cols, const struct cpu_matrix *x, con
 {
     for (uint32_t r = 0; r < y->view.rows; r++)
         for (uint32_t n = 0; n < y->view.cols; n++) {
-            double sum = (bias ? bias[n] : 0) + (before ? *cpu_at(before, r, n) : 0), size = fabs(sum) + 1e-3;
+            double more = (bias ? bias[n] : 0) + (before ? *cpu_at(before, r, n) : 0), size;
+            double sum = more + soq__ref_dot(w + (size_t)n * cols, cpu_at(x, r, 0), cols, &size);
 
-            for (uint32_t k = 0; k < cols; k++) {
-                sum += (double)w[(size_t)n * cols + k] * *cpu_at(x, r, k);
-                size += fabs((double)w[(size_t)n * cols + k] * *cpu_at(x, r, k));
-            }
+            size += fabs(more) + 1e-3;
             cr_assert(fabs(*cpu_at(y, r, n) - sum) <= tolerance * size, "%s: row %u, output %u: %g is not %g (terms %g)", what,
                       r, n, (double)*cpu_at(y, r, n), sum, size);
         }

@@ -1,6 +1,8 @@
 /* The small ops against F64: odd widths, strides, zero rows, in place; and how failures are reported. */
 #include "cpu_support.h"
 
+#include "check/reference.h"
+
 static const uint32_t widths[] = {1, 7, 8, 24, 33, 576};
 
 enum { N_WIDTHS = sizeof widths / sizeof widths[0], ROWS = 5 };
@@ -88,20 +90,6 @@ Test(cpu_ops, rope_far_out)
             }
 }
 
-static double activate(uint32_t kind, double x)
-{
-    switch (kind) {
-    case SOQ_ACT_SILU:
-        return x / (1 + exp(-x));
-    case SOQ_ACT_GELU_TANH:
-        return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case SOQ_ACT_GELU_ERF:
-        return x * 0.5 * erfc(-x * M_SQRT1_2);
-    default:
-        return x > 0 ? x : 0;
-    }
-}
-
 Test(cpu_ops, activation)
 {
     for (const char *const *v = cpu_variants(); *v; v++)
@@ -124,7 +112,7 @@ Test(cpu_ops, activation)
             cpu_end(&f);
             for (uint32_t r = 0; r < ROWS; r++)
                 for (uint32_t c = 0; c < width; c++) {
-                    double x = *cpu_at(&old, r, c), expected = activate(kind, x);
+                    double x = *cpu_at(&old, r, c), expected = soq__ref_activation(kind, x);
 
                     expected *= args.up.buffer ? *cpu_at(&up, r, c) : 1;
                     /* e^-2u amplifies the rounding of u. */
