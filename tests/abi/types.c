@@ -1,5 +1,5 @@
-/* Every struct of the plugin ABI, reachable from one exported name each: what abidw looks at. Tables hang on void pointers in the
- * descriptor and would not be found from there. */
+/* Every struct of the plugin ABI, reachable from one exported name each: what abidw looks at. Tables hang on void pointers in
+ * the descriptor and would not be found from there. */
 #include "soquete/plugin.h"
 
 #define ROOT(type)                                                                                                             \

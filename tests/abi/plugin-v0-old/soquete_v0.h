@@ -1,5 +1,5 @@
-/* Frozen: what the headers said of a KV policy in the draft before its first numbered minor, cut to what old.c uses. It is never
- * changed; that is what it is for. */
+/* Frozen: what the headers said of a KV policy in the draft before its first numbered minor, cut to what old.c uses. It is
+ * never changed; that is what it is for. */
 #ifndef SOQUETE_V0_H
 #define SOQUETE_V0_H
 
