@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 420
+# budget: 600
 # The tests that run threads under ThreadSanitizer.
 set -uo pipefail
 . tests/ci/lib.sh
