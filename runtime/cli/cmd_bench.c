@@ -320,7 +320,7 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
     if (rc)
         return rc;
     b->report.model = soq__base_name(soq__gguf_path(b->model->model->gguf));
-    b->report.backend = soq__exec_primary(&b->model->engine->exec)->choice->plugin->id;
+    b->report.backend = b->model->engine->exec.choices[b->model->engine->exec.primary].plugin->id;
     return run_tests(b, err);
 }
 

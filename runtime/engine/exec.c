@@ -1,4 +1,4 @@
-/* Choosing, initialising and switching between backends; the op wrappers. */
+/* Choosing and initialising backends, and deciding who runs an op. */
 #include "engine/exec.h"
 
 #include <string.h>
@@ -19,8 +19,11 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
         .max_slots = x->max_slots,
     };
     void *self;
-    int rc = soq__plugin_config_init(&in->config, in->choice->plugin, x->settings, err);
+    int rc;
 
+    if (in->self)
+        return 0;
+    rc = soq__plugin_config_init(&in->config, in->choice->plugin, x->settings, err);
     if (rc)
         return rc;
     self = soq__alloc_aligned(64, in->ops->instance_size);
@@ -35,6 +38,21 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
     }
     in->self = self;
     return 0;
+}
+
+static bool same_domain(const struct soq__exec *x, uint32_t a, uint32_t b)
+{
+    return strcmp(x->instances[a].ops->domain, x->instances[b].ops->domain) == 0;
+}
+
+/* Guests compute on the buffers of the first instance of their domain that has memory; n_instances if there is none. */
+static uint32_t memory_of(const struct soq__exec *x, uint32_t i)
+{
+    uint32_t m = 0;
+
+    while (m < x->n_instances && !(x->instances[m].ops->memory && same_domain(x, m, i)))
+        m++;
+    return m;
 }
 
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
@@ -55,14 +73,19 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
     for (uint32_t i = 0; i < count; i++)
         x->instances[i] = (struct soq__instance){.choice = &x->choices[i], .ops = x->choices[i].plugin->ops.backend};
     x->n_instances = x->current = (uint32_t)count;
-    if (!x->instances[0].ops->memory || !x->instances[0].ops->matmul)
-        return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first",
+    for (uint32_t i = 0; i < count; i++)
+        x->instances[i].memory = memory_of(x, i);
+    while (x->primary < count && !(x->instances[x->primary].ops->memory && x->instances[x->primary].ops->matmul))
+        x->primary++;
+    if (x->primary == count)
+        return soq__fail(err, SOQ_EINVAL, "[backend] use: none of them has memory and matmul of its own, %s has not",
                          x->choices[0].plugin->id);
-    return instance_init(x, 0, err);
+    return instance_init(x, x->primary, err);
 }
 
 void soq__exec_done(struct soq__exec *x)
 {
+    soq__exec_tensors_free(x);
     for (uint32_t i = 0; i < x->n_instances; i++) {
         struct soq__instance *in = &x->instances[i];
 
@@ -70,30 +93,42 @@ void soq__exec_done(struct soq__exec *x)
             continue;
         in->ops->shutdown(in->self);
         soq__free(in->self);
+        in->self = NULL;
     }
     x->n_instances = 0;
 }
 
-static bool has_table(const struct soq_backend_ops *ops, enum soq_op op)
+int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *at_out, struct soq_error *err)
 {
-    switch (op) {
-    case SOQ_OP_MATMUL:
-        return ops->matmul;
-    case SOQ_OP_ATTENTION:
-    case SOQ_OP_KV_APPEND:
-        return ops->attention;
-    default:
-        return ops->elementwise;
+    struct soq_buf ids = SOQ_BUF_INIT;
+    int rc;
+
+    for (uint32_t i = 0; i < x->n_instances; i++) {
+        const struct soq__plugin_role *p = x->choices[i].plugin;
+
+        if ((strlen(p->name) == len && memcmp(p->name, name, len) == 0) ||
+            (strlen(p->id) == len && memcmp(p->id, name, len) == 0)) {
+            *at_out = i;
+            return instance_init(x, i, err);
+        }
+        soq__buf_printf(&ids, "%s%s", i ? ", " : "", p->id);
     }
+    rc = soq__fail(err, SOQ_EINVAL, "\"%.*s\" is none of the backends in use: %s", (int)len, name, soq__buf_str(&ids));
+    soq__buf_done(&ids);
+    return rc;
 }
 
-/* Ops with weights stay where the weights are. */
-static bool needs_weights(enum soq_op op)
+bool soq__exec_is_batch_invariant(const struct soq__exec *x)
 {
-    return op == SOQ_OP_MATMUL || op == SOQ_OP_EMBED || op == SOQ_OP_NORM;
+    for (uint32_t i = 0; i < x->n_instances; i++)
+        if (x->instances[i].self && !(x->instances[i].ops->flags & SOQ_BACKEND_BATCH_INVARIANT))
+            return false;
+    return true;
 }
 
-static const char *op_name(uint32_t op)
+/* ---- Who runs an op ------------------------------------------------------------------------------------------------------ */
+
+const char *soq__op_name(uint32_t op)
 {
     switch (op) {
 #define NAME(id, value, text)                                                                                                  \
@@ -106,130 +141,61 @@ static const char *op_name(uint32_t op)
     }
 }
 
-static int try_place(struct soq__exec *x, uint32_t i, const struct soq_op_desc *desc, struct soq_error *why)
+static bool needs_weights(uint32_t op)
 {
-    const struct soq__instance *in = &x->instances[i];
-    bool native = (in->choice->plugin->native_ops >> desc->op) & 1;
-    int rc = 0;
-
-    if (i && needs_weights(desc->op))
-        return soq__fail(why, SOQ_EUNSUPPORTED, "weights are held by %s", x->choices[0].plugin->id);
-    if (i && strcmp(in->ops->domain, x->instances[0].ops->domain) != 0)
-        return soq__fail(why, SOQ_EUNSUPPORTED, "its memory domain is %s, not %s", in->ops->domain,
-                         x->instances[0].ops->domain);
-    if (!has_table(in->ops, desc->op) || !native)
-        return soq__fail(why, SOQ_EUNSUPPORTED, "has no such op");
-    if (!in->self)
-        rc = instance_init(x, i, why);
-    return rc ? rc : in->ops->supports(in->self, desc, why);
+    return op == SOQ_OP_MATMUL || op == SOQ_OP_EMBED || op == SOQ_OP_NORM;
 }
 
-int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err)
+int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err)
+{
+    const struct soq__instance *in = &x->instances[at];
+    int rc;
+
+    if (!(in->choice->plugin->native_ops >> desc->op & 1))
+        return soq__fail(err, SOQ_EUNSUPPORTED, "has no such op");
+    if (needs_weights(desc->op) && !in->ops->memory)
+        return soq__fail(err, SOQ_EUNSUPPORTED, "has no memory to hold weights in");
+    if (in->memory == x->n_instances)
+        return soq__fail(err, SOQ_EUNSUPPORTED, "no backend in use has memory of its domain, %s", in->ops->domain);
+    rc = instance_init(x, at, err);
+    if (!rc)
+        rc = instance_init(x, in->memory, err);
+    return rc ? rc : in->ops->supports(in->self, desc, err);
+}
+
+/* How eagerly instance i is asked for an op of a layer that lives at home; 0: not at all. */
+static int eagerness(const struct soq__exec *x, uint32_t home, uint32_t i)
+{
+    bool guest = !x->instances[i].ops->memory && same_domain(x, home, i);
+
+    if (i == home)
+        return 3;
+    if (guest)
+        return i < home ? 4 : 2;
+    return soq__plugin_provides(x->choices[i].plugin, "host-ops");
+}
+
+int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
+                     struct soq_error *err)
 {
     struct soq_buf reasons = SOQ_BUF_INIT;
     int rc = -SOQ_EUNSUPPORTED;
 
-    for (uint32_t i = x->place[desc->op]; rc && i < x->n_instances; i++) {
-        struct soq_error why = SOQ_ERROR_INIT;
+    for (int eager = 4; rc && eager > 0; eager--)
+        for (uint32_t i = 0; rc && i < x->n_instances; i++) {
+            struct soq_error why = SOQ_ERROR_INIT;
 
-        rc = try_place(x, i, desc, &why);
-        if (!rc && i) {
-            x->place[desc->op] = (uint8_t)i;
-            soq__log(SOQ_LOG_INFO, "%s runs on %s", op_name(desc->op), x->choices[i].plugin->id);
+            if (eagerness(x, home, i) != eager)
+                continue;
+            rc = soq__exec_supports(x, i, desc, &why);
+            if (!rc)
+                *at_out = i;
+            else
+                soq__buf_printf(&reasons, "%s%s: %s", reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
         }
-        if (rc)
-            soq__buf_printf(&reasons, "%s%s: %s", reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
-    }
     if (rc)
         rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
-                       op_name(desc->op), soq__buf_str(&reasons));
+                       soq__op_name(desc->op), soq__buf_str(&reasons));
     soq__buf_done(&reasons);
     return rc;
 }
-
-const struct soq__instance *soq__exec_primary(const struct soq__exec *x)
-{
-    return &x->instances[0];
-}
-
-const struct soq__instance *soq__exec_attention_owner(const struct soq__exec *x)
-{
-    return &x->instances[x->place[SOQ_OP_ATTENTION]];
-}
-
-bool soq__exec_is_batch_invariant(const struct soq__exec *x)
-{
-    for (uint32_t i = 0; i < x->n_instances; i++)
-        if (x->instances[i].self && !(x->instances[i].ops->flags & SOQ_BACKEND_BATCH_INVARIANT))
-            return false;
-    return true;
-}
-
-/* ---- A step ----------------------------------------------------------------------------------------------------------------
- */
-
-void soq__exec_begin(struct soq__exec *x, const struct soq_step *step, struct soq_error *err)
-{
-    x->step = step;
-    x->err = err;
-    x->rc = 0;
-    x->current = x->n_instances;
-}
-
-static void leave(struct soq__exec *x)
-{
-    struct soq_error later = SOQ_ERROR_INIT;
-    int rc;
-
-    if (x->current == x->n_instances)
-        return;
-    rc = x->instances[x->current].ops->end(x->instances[x->current].self, x->rc ? &later : x->err);
-    x->rc = x->rc ? x->rc : rc;
-    x->current = x->n_instances;
-}
-
-int soq__exec_end(struct soq__exec *x)
-{
-    leave(x);
-    x->step = NULL;
-    return x->rc;
-}
-
-/* The instance that runs op, begun; NULL after a failure. */
-static const struct soq__instance *enter(struct soq__exec *x, enum soq_op op)
-{
-    uint32_t wanted = x->place[op];
-    const struct soq__instance *in = &x->instances[wanted];
-
-    if (x->current == wanted)
-        return in;
-    leave(x);
-    if (x->rc)
-        return NULL;
-    x->rc = in->ops->begin(in->self, x->step, x->err);
-    if (x->rc)
-        return NULL;
-    x->current = wanted;
-    return in;
-}
-
-#define WRAPPER(name, op, table)                                                                                               \
-    void soq__exec_##name(struct soq__exec *x, const struct soq_##name##_args *args)                                           \
-    {                                                                                                                          \
-        const struct soq__instance *in = enter(x, op);                                                                         \
-                                                                                                                               \
-        if (in)                                                                                                                \
-            in->ops->table->name(in->self, args); /* a failure is sticky and comes back from end */                            \
-    }
-
-WRAPPER(matmul, SOQ_OP_MATMUL, matmul)
-WRAPPER(embed, SOQ_OP_EMBED, elementwise)
-WRAPPER(norm, SOQ_OP_NORM, elementwise)
-WRAPPER(rope_table, SOQ_OP_ROPE_TABLE, elementwise)
-WRAPPER(rope, SOQ_OP_ROPE, elementwise)
-WRAPPER(activation, SOQ_OP_ACTIVATION, elementwise)
-WRAPPER(add, SOQ_OP_ADD, elementwise)
-WRAPPER(scale, SOQ_OP_SCALE, elementwise)
-WRAPPER(gather, SOQ_OP_GATHER, elementwise)
-WRAPPER(kv_append, SOQ_OP_KV_APPEND, attention)
-WRAPPER(attention, SOQ_OP_ATTENTION, attention)
