@@ -155,7 +155,7 @@ int cpu_run(struct cpu *cpu);
 /* instance.c. Makes the per-thread scratch at least that large. */
 int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err);
 
-/* matmul.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
+/* kernels/store_outputs.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
 void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint64_t group,
                        const float *sums);
 

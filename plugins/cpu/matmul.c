@@ -63,24 +63,6 @@ static int matmul(void *self, const struct soq_matmul_args *args)
     return 0;
 }
 
-void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint64_t group,
-                       const float *sums)
-{
-    const float *bias = cpu_vector(args->bias);
-    uint32_t first = (uint32_t)group * CPU_GROUP_ROWS;
-    uint32_t n = args->y.cols - first < CPU_GROUP_ROWS ? args->y.cols - first : CPU_GROUP_ROWS;
-
-    for (uint32_t r = 0; r < n_rows; r++, sums += CPU_GROUP_ROWS) {
-        float *y = cpu_view_row(&args->y, first_row + r) + first;
-
-        for (uint32_t o = 0; o < n; o++) {
-            float sum = bias ? sums[o] + bias[first + o] : sums[o];
-
-            y[o] = args->accumulate ? y[o] + sum : sum;
-        }
-    }
-}
-
 const struct soq_matmul_ops cpu_matmul_ops = {
     .struct_size = sizeof cpu_matmul_ops,
     .matmul = matmul,
