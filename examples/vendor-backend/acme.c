@@ -9,14 +9,17 @@
  *
  * The simulated device has memory of its own: a handle is a number in its table of allocations and means nothing as an address.
  * Host and device bytes meet in buffer_write, buffer_read and weight_prepare, nowhere else. */
-#include <math.h>
 #include <soquete/plugin.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LANES 16 /* sums of a product that run side by side */
+enum {
+    LANES = 16,         /* sums of a product that run side by side */
+    COLS_MAX = 1 << 16, /* inputs of a weight */
+    PLACES = 1 << 14,   /* allocations */
+};
 
 /* An allocation on the device. A weight is one with a shape. */
 struct allocation {
@@ -25,15 +28,13 @@ struct allocation {
     uint32_t dtype, rows, cols, uses; /* uses 0: a buffer */
 };
 
-/* The instance: zeroed, allocated and freed by the host. */
+/* The instance: the host allocates it, zeroed, and frees it. */
 struct acme {
     const struct soq_host *host;
     uint64_t capacity, used; /* bytes of device memory */
-    struct allocation *table;
-    uint32_t n_places;
-    float *row; /* [max_cols] one row of a weight, as F32 */
-    uint32_t max_cols;
-    struct soq_error error; /* of the step; code 0: none so far */
+    struct soq_error error;  /* of the step; code 0: none so far */
+    float row[COLS_MAX];     /* of a weight, decoded */
+    struct allocation table[PLACES];
 };
 
 /* Every message begins with the plugin's name; whoever detects the failure writes it, callers pass it on. */
@@ -93,15 +94,23 @@ static void decode_q4_0(const uint8_t *block, float *out)
     }
 }
 
+static void decode_q4_1(const uint8_t *block, float *out)
+{
+    float scale = half(block), least = half(block + 2);
+
+    for (int i = 0; i < 16; i++) {
+        out[i] = scale * (float)(block[4 + i] & 15) + least;
+        out[i + 16] = scale * (float)(block[4 + i] >> 4) + least;
+    }
+}
+
 /* The types that this device computes with; soquete/dtype.h has the list of all. */
 static const struct format {
     uint32_t dtype, elements, bytes; /* of a block */
     void (*decode)(const uint8_t *block, float *out);
 } formats[] = {
-    {SOQ_DTYPE_F32, 1, 4, decode_f32},
-    {SOQ_DTYPE_F16, 1, 2, decode_f16},
-    {SOQ_DTYPE_Q8_0, 32, 34, decode_q8_0},
-    {SOQ_DTYPE_Q4_0, 32, 18, decode_q4_0},
+    {SOQ_DTYPE_F32, 1, 4, decode_f32},     {SOQ_DTYPE_F16, 1, 2, decode_f16},     {SOQ_DTYPE_Q8_0, 32, 34, decode_q8_0},
+    {SOQ_DTYPE_Q4_0, 32, 18, decode_q4_0}, {SOQ_DTYPE_Q4_1, 32, 20, decode_q4_1},
 };
 
 static const struct format *format_of(uint32_t dtype)
@@ -120,52 +129,31 @@ static uint64_t row_bytes(const struct format *f, uint32_t cols)
 /* ---- Memory table -------------------------------------------------------------------------------------------------------- */
 
 /* The allocation behind a handle, NULL if there is none: a handle of another backend is caught here. */
-static struct allocation *lookup(const struct acme *a, uint64_t handle)
+static struct allocation *lookup(struct acme *a, uint64_t handle)
 {
-    return handle && handle <= a->n_places && a->table[handle - 1].bytes ? &a->table[handle - 1] : NULL;
-}
-
-static int free_place(struct acme *a, uint64_t *handle_out, struct soq_error *err)
-{
-    uint32_t at = 0, n = a->n_places ? a->n_places * 2 : 64;
-    struct allocation *table;
-
-    while (at < a->n_places && a->table[at].bytes)
-        at++;
-    *handle_out = at + 1;
-    if (at < a->n_places)
-        return 0;
-    table = a->host->alloc(a->host->ctx, n * sizeof *table, 64);
-    if (!table)
-        return fail(err, SOQ_ENOMEM, "out of memory for a table of %u allocations", n);
-    memset(table, 0, n * sizeof *table);
-    if (a->n_places)
-        memcpy(table, a->table, a->n_places * sizeof *table);
-    a->host->free(a->host->ctx, a->table);
-    a->table = table;
-    a->n_places = n;
-    return 0;
+    return handle && handle <= PLACES && a->table[handle - 1].bytes ? &a->table[handle - 1] : NULL;
 }
 
 /* Never called during a step. */
 static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *buffer_out, struct soq_error *err)
 {
     struct acme *a = self;
-    uint64_t handle;
-    int rc = free_place(a, &handle, err);
+    uint64_t at = 0;
     uint8_t *p;
 
-    if (rc)
-        return rc;
+    while (at < PLACES && a->table[at].bytes)
+        at++;
+    if (at == PLACES)
+        return fail(err, SOQ_ELIMIT, "more than %d allocations", PLACES);
     if (bytes > a->capacity - a->used)
         return fail(err, SOQ_ENOMEM, "%llu bytes are wanted, %llu of the device's %llu are free; see [backend.acme] memory",
                     (unsigned long long)bytes, (unsigned long long)(a->capacity - a->used), (unsigned long long)a->capacity);
     p = a->host->alloc(a->host->ctx, bytes ? bytes : 1, 64); /* DEVICE */
     if (!p)
         return fail(err, SOQ_ENOMEM, "the device has no %llu bytes", (unsigned long long)bytes);
-    a->table[handle - 1] = (struct allocation){.bytes = p, .size = bytes};
+    a->table[at] = (struct allocation){.bytes = p, .size = bytes};
     a->used += bytes;
-    *buffer_out = handle;
+    *buffer_out = at + 1;
     return 0;
 }
 
@@ -182,9 +170,9 @@ static void buffer_free(void *self, soq_buffer buffer)
 }
 
 /* The place of a range, NULL and a message if the handle or the range is wrong. */
-static uint8_t *range(const struct acme *a, soq_buffer buffer, uint64_t offset, uint64_t bytes, struct soq_error *err)
+static uint8_t *range(struct acme *a, soq_buffer buffer, uint64_t offset, uint64_t bytes, struct soq_error *err)
 {
-    const struct allocation *mem = lookup(a, buffer);
+    struct allocation *mem = lookup(a, buffer);
 
     if (mem && offset <= mem->size && bytes <= mem->size - offset)
         return mem->bytes + offset;
@@ -211,50 +199,34 @@ static int buffer_read(void *self, soq_buffer src, uint64_t offset, void *dst, u
     return p ? 0 : -SOQ_EINVAL;
 }
 
-/* Room for one decoded row; steps allocate nothing. */
-static int reserve_row(struct acme *a, uint32_t cols, struct soq_error *err)
-{
-    float *row;
-
-    if (cols <= a->max_cols)
-        return 0;
-    row = a->host->alloc(a->host->ctx, cols * sizeof *row, 64);
-    if (!row)
-        return fail(err, SOQ_ENOMEM, "out of memory for a row of %u", cols);
-    a->host->free(a->host->ctx, a->row);
-    a->row = row;
-    a->max_cols = cols;
-    return 0;
-}
-
 /* The tensor goes to the device as it is. A real device would bring it into its own order here ("repack"). */
 static int weight_prepare(void *self, const struct soq_weight_desc *desc, struct soq_weight_info *info_out,
                           struct soq_error *err)
 {
     struct acme *a = self;
     const struct format *f = format_of(desc->dtype);
+    struct allocation *w;
     soq_buffer handle;
     int rc;
 
     if (!f || desc->uses & SOQ_USE_EMBED || (desc->uses & SOQ_USE_VECTOR && desc->dtype != SOQ_DTYPE_F32))
         return fail(err, SOQ_EUNSUPPORTED, "tensor %s: type %u for uses %u", desc->name, desc->dtype, desc->uses);
-    if (!desc->data || !desc->rows || !desc->cols || desc->cols % f->elements ||
+    if (!desc->rows || !desc->cols || desc->cols > COLS_MAX || desc->cols % f->elements ||
         desc->bytes / desc->rows < row_bytes(f, desc->cols))
         return fail(err, SOQ_EINVAL, "tensor %s: %u x %u of type %u in %llu bytes", desc->name, desc->rows, desc->cols,
                     desc->dtype, (unsigned long long)desc->bytes);
-    rc = reserve_row(a, desc->cols, err);
-    if (!rc)
-        rc = buffer_alloc(a, desc->rows * row_bytes(f, desc->cols), &handle, err);
+    rc = buffer_alloc(a, desc->rows * row_bytes(f, desc->cols), &handle, err);
     if (rc)
         return rc;
-    a->table[handle - 1].dtype = desc->dtype;
-    a->table[handle - 1].rows = desc->rows;
-    a->table[handle - 1].cols = desc->cols;
-    a->table[handle - 1].uses = desc->uses;
-    info_out->flags = 0; /* the host may drop the source: SOQ_WEIGHT_KEEPS_SOURCE would keep it */
+    w = lookup(a, handle);
+    w->dtype = desc->dtype;
+    w->rows = desc->rows;
+    w->cols = desc->cols;
+    w->uses = desc->uses;
+    info_out->flags = 0; /* the host may drop the source; SOQ_WEIGHT_KEEPS_SOURCE would say that it must stay */
     info_out->weight = handle;
-    info_out->bytes = a->table[handle - 1].size;
-    return buffer_write(a, handle, 0, desc->data, info_out->bytes, err);
+    info_out->bytes = w->size;
+    return buffer_write(a, handle, 0, desc->data, w->size, err);
 }
 
 static const struct soq_memory_ops memory_ops = {
@@ -395,13 +367,7 @@ static int init(void *self, const struct soq_host *host, const struct soq_config
 
 static void shutdown(void *self)
 {
-    struct acme *a = self;
-
-    if (!a->host)
-        return;
-    a->host->free(a->host->ctx, a->table);
-    a->host->free(a->host->ctx, a->row);
-    memset(a, 0, sizeof *a);
+    (void)self; /* buffers and weights were freed one by one before */
 }
 
 /* Asked once, at load. What is refused here goes to the next backend; nothing is found out in mid-step. */
@@ -410,8 +376,8 @@ static int supports(void *self, const struct soq_op_desc *desc, struct soq_error
     (void)self;
     if (desc->op != SOQ_OP_MATMUL)
         return fail(why, SOQ_EUNSUPPORTED, "matrix products are all that it computes");
-    if (!format_of(desc->weight_dtype))
-        return fail(why, SOQ_EUNSUPPORTED, "matmul: weights of type %u", desc->weight_dtype);
+    if (!format_of(desc->weight_dtype) || desc->cols > COLS_MAX)
+        return fail(why, SOQ_EUNSUPPORTED, "matmul: weights of type %u with %u inputs", desc->weight_dtype, desc->cols);
     return 0;
 }
 
@@ -429,8 +395,10 @@ static int end(void *self, struct soq_error *err)
 {
     const struct acme *a = self;
 
-    if (a->error.code && err)
-        *err = a->error;
+    if (a->error.code && err) {
+        err->code = a->error.code;
+        snprintf(err->text, sizeof err->text, "%s", a->error.text);
+    }
     return a->error.code;
 }
 
