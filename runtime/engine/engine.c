@@ -125,16 +125,35 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
 
+/* Of all blocks that a sequence takes, the bytes that lie in the memory of instance i. */
+static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < e->layout.n_groups; g++)
+        if (e->exec.instances[e->layout.groups[g].owner].memory == i)
+            bytes += e->layout.groups[g].block_bytes;
+    return bytes;
+}
+
+/* Three quarters of what is free; the memory that would be full first decides. */
 static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
 {
-    uint64_t limit = soq__settings_size(settings, "kv", "memory"), free_bytes;
+    uint64_t given = soq__settings_size(settings, "kv", "memory"), limit = UINT64_MAX, all = 0;
 
-    if (limit)
-        return limit;
-    free_bytes = e->exec.choices[e->exec.primary].devices[0].memory_free;
-    if (!free_bytes)
-        free_bytes = soq__memory_available();
-    return free_bytes / 4 * 3;
+    if (given)
+        return given;
+    for (uint32_t g = 0; g < e->layout.n_groups; g++)
+        all += e->layout.groups[g].block_bytes;
+    for (uint32_t i = 0; i < e->exec.n_instances; i++) {
+        uint64_t bytes = block_bytes_at(e, i), free_bytes = e->exec.choices[i].devices[0].memory_free;
+
+        if (!bytes)
+            continue;
+        free_bytes = (free_bytes ? free_bytes : soq__memory_available()) / 4 * 3 / bytes;
+        limit = free_bytes < limit / all ? free_bytes * all : limit;
+    }
+    return limit;
 }
 
 static struct soq__kv_layout_params layout_params(const struct soq__engine *e, const struct soq__settings *settings,

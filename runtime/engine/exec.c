@@ -9,9 +9,8 @@
 #include "base/log.h"
 #include "config/settings.h"
 
-static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
+static int try_init(struct soq__exec *x, struct soq__instance *in, struct soq_error *err)
 {
-    struct soq__instance *in = &x->instances[i];
     struct soq_backend_params params = {
         .struct_size = sizeof params,
         .device = in->choice->devices[0].index,
@@ -19,25 +18,40 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
         .max_slots = x->max_slots,
     };
     void *self;
-    int rc;
+    int rc = soq__plugin_config_init(&in->config, in->choice->plugin, x->settings, err);
 
-    if (in->self)
-        return 0;
-    rc = soq__plugin_config_init(&in->config, in->choice->plugin, x->settings, err);
     if (rc)
         return rc;
     self = soq__alloc_aligned(64, in->ops->instance_size);
     if (!self)
-        return soq__fail(err, SOQ_ENOMEM, "backend %s: out of memory", in->choice->plugin->id);
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
     memset(self, 0, in->ops->instance_size);
     rc = in->ops->init(self, &x->host->services, &in->config.view, &params, err);
     if (rc) {
         soq__free(self);
-        soq__fail_prefix(err, "backend %s", in->choice->plugin->id);
         return rc;
     }
     in->self = self;
     return 0;
+}
+
+/* A backend that cannot be initialised is tried once. */
+static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
+{
+    struct soq__instance *in = &x->instances[i];
+    const char *id = in->choice->plugin->id;
+
+    if (in->self)
+        return 0;
+    if (!in->failure.code) {
+        in->failure = (struct soq_error)SOQ_ERROR_INIT;
+        in->failure.code = try_init(x, in, &in->failure);
+        if (!in->failure.code)
+            return 0;
+        if (!in->choice->required)
+            soq__log(SOQ_LOG_WARN, "backend %s is left out: %s", id, in->failure.text);
+    }
+    return soq__fail(err, (enum soq_error_code) - in->failure.code, "backend %s: %s", id, in->failure.text);
 }
 
 static bool same_domain(const struct soq__exec *x, uint32_t a, uint32_t b)
@@ -75,12 +89,16 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
     x->n_instances = x->current = (uint32_t)count;
     for (uint32_t i = 0; i < count; i++)
         x->instances[i].memory = memory_of(x, i);
-    while (x->primary < count && !(x->instances[x->primary].ops->memory && x->instances[x->primary].ops->matmul))
-        x->primary++;
-    if (x->primary == count)
-        return soq__fail(err, SOQ_EINVAL, "[backend] use: none of them has memory and matmul of its own, %s has not",
-                         x->choices[0].plugin->id);
-    return instance_init(x, x->primary, err);
+    rc = soq__fail(err, SOQ_EINVAL, "[backend] use: none of them has memory and matmul of its own, %s has not",
+                   x->choices[0].plugin->id);
+    for (x->primary = 0; x->primary < count; x->primary++) {
+        if (!x->instances[x->primary].ops->memory || !x->instances[x->primary].ops->matmul)
+            continue;
+        rc = instance_init(x, x->primary, err);
+        if (!rc || x->choices[x->primary].required)
+            return rc;
+    }
+    return rc;
 }
 
 void soq__exec_done(struct soq__exec *x)
@@ -149,8 +167,13 @@ static bool needs_weights(uint32_t op)
 int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err)
 {
     const struct soq__instance *in = &x->instances[at];
+    struct soq_op_desc append = {0};
     int rc;
 
+    if (desc->op == SOQ_OP_ATTENTION) { /* who attends holds the cache */
+        append = *desc;
+        append.op = SOQ_OP_KV_APPEND;
+    }
     if (!(in->choice->plugin->native_ops >> desc->op & 1))
         return soq__fail(err, SOQ_EUNSUPPORTED, "has no such op");
     if (needs_weights(desc->op) && !in->ops->memory)
@@ -160,42 +183,66 @@ int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_des
     rc = instance_init(x, at, err);
     if (!rc)
         rc = instance_init(x, in->memory, err);
-    return rc ? rc : in->ops->supports(in->self, desc, err);
+    if (!rc)
+        rc = in->ops->supports(in->self, desc, err);
+    if (!rc && append.op)
+        rc = in->ops->supports(in->self, &append, err);
+    return rc;
 }
 
-/* How eagerly instance i is asked for an op of a layer that lives at home; 0: not at all. */
+/* How eagerly instance i is asked for an op where instance `home` owns the memory; 0: not at all. */
 static int eagerness(const struct soq__exec *x, uint32_t home, uint32_t i)
 {
-    bool guest = !x->instances[i].ops->memory && same_domain(x, home, i);
-
     if (i == home)
-        return 3;
-    if (guest)
-        return i < home ? 4 : 2;
-    return soq__plugin_provides(x->choices[i].plugin, "host-ops");
+        return 2;
+    if (x->instances[i].ops->memory || !same_domain(x, home, i))
+        return 0;
+    return i < home ? 3 : 1; /* a guest; it was named first to be preferred */
+}
+
+struct search {
+    const struct soq_op_desc *desc;
+    uint32_t asked; /* bit per instance */
+    uint32_t at;    /* the last one */
+    int rc;         /* its answer */
+    struct soq_buf reasons;
+};
+
+/* Asks an instance and its guests. True: it is over, found or a required one cannot be had. */
+static bool ask(struct soq__exec *x, uint32_t home, struct search *s)
+{
+    for (int eager = 3; eager > 0; eager--)
+        for (uint32_t i = 0; i < x->n_instances; i++) {
+            struct soq_error why = SOQ_ERROR_INIT;
+
+            if (eagerness(x, home, i) != eager || s->asked >> i & 1)
+                continue;
+            s->asked |= 1u << i;
+            s->at = i;
+            s->rc = soq__exec_supports(x, i, s->desc, &why);
+            if (!s->rc || (x->choices[i].required && x->instances[i].failure.code))
+                return true;
+            soq__buf_printf(&s->reasons, "%s%s: %s", s->reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
+        }
+    return false;
 }
 
 int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
                      struct soq_error *err)
 {
-    struct soq_buf reasons = SOQ_BUF_INIT;
-    int rc = -SOQ_EUNSUPPORTED;
+    struct search s = {.desc = desc, .reasons = SOQ_BUF_INIT};
+    bool over = ask(x, home, &s);
 
-    for (int eager = 4; rc && eager > 0; eager--)
-        for (uint32_t i = 0; rc && i < x->n_instances; i++) {
-            struct soq_error why = SOQ_ERROR_INIT;
-
-            if (eagerness(x, home, i) != eager)
-                continue;
-            rc = soq__exec_supports(x, i, desc, &why);
-            if (!rc)
-                *at_out = i;
-            else
-                soq__buf_printf(&reasons, "%s%s: %s", reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
-        }
-    if (rc)
-        rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
-                       soq__op_name(desc->op), soq__buf_str(&reasons));
-    soq__buf_done(&reasons);
-    return rc;
+    for (uint32_t i = 0; !over && i < x->n_instances; i++)
+        over = soq__plugin_provides(x->choices[i].plugin, "host-ops") && ask(x, i, &s);
+    if (!s.rc)
+        *at_out = s.at;
+    else if (over)
+        soq__fail(err, (enum soq_error_code) - s.rc, "backend %s: %s", x->choices[s.at].plugin->id,
+                  x->instances[s.at].failure.text);
+    else
+        s.rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
+                         soq__op_name(desc->op), soq__buf_str(&s.reasons));
+    soq__buf_done(&s.reasons);
+    return s.rc;
 }

@@ -1,9 +1,10 @@
 /* Ops bound to the backends that run them. Placement is resolved once, at load; a step only follows it.
  *
- * An *instance* is one initialised backend of [backend] use, in that order. The first one with memory and matmul is the primary
- * one. A *tensor* is a matrix of activations that every memory in use holds a copy of; which copies are valid is tracked, and
- * an op that reads one that is not gets it copied first. Where a step goes from one instance to another the first is ended
- * before the second begins. So an op, a weight or a run of layers may be anywhere, and forward.c does not know.
+ * An *instance* is one backend of [backend] use, in that order, initialised when something is placed on it. The first one with
+ * memory and matmul is the primary one. A *tensor* is a matrix of activations that every memory in use holds a copy of; which
+ * copies are valid is tracked, and an op that reads one that is not gets it copied first. Where a step goes from one instance
+ * to another the first is ended before the second begins. So an op, a weight or a run of layers may be anywhere, and forward.c
+ * does not know.
  *
  * Failures are sticky: the wrappers do nothing after the first, end() returns it. */
 #ifndef SOQ_ENGINE_EXEC_H
@@ -19,8 +20,9 @@
 struct soq__instance {
     const struct soq__backend_choice *choice;
     const struct soq_backend_ops *ops;
-    void *self;      /* owned; NULL while not initialised */
-    uint32_t memory; /* instance whose buffers it computes on: the first of its domain that has memory */
+    void *self;               /* owned; NULL while not initialised */
+    struct soq_error failure; /* code 0: nothing went wrong when that was tried */
+    uint32_t memory;          /* instance whose buffers it computes on: the first of its domain that has memory */
     struct soq__plugin_config config;
     double seconds;  /* between begin and end, so far */
     uint64_t n_runs; /* begin / end pairs so far */
@@ -56,7 +58,8 @@ struct soq__exec {
     struct soq__copies copies; /* so far */
 };
 
-/* Chooses from [backend] use and initialises the primary backend. Needs done() even if it fails. */
+/* Chooses from [backend] use and initialises the primary backend: one that cannot be is left out with a warning, unless it is
+ * required. Needs done() even if it fails. */
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
                    const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
@@ -65,11 +68,12 @@ void soq__exec_done(struct soq__exec *x);
 int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *at_out, struct soq_error *err);
 
 /* Decides who runs an op of that description for layers whose home is `home`, initialising a further instance if need be. In
- * this order: plugins without memory that come earlier in `use` and share the home's domain; the home; later ones without
- * memory in its domain; instances whose manifest provides host-ops. The failure tells why each cannot. */
+ * this order: the home's guests that come earlier in `use`, the home, its other guests; then likewise each instance whose
+ * manifest provides host-ops. A guest is a plugin without memory that computes on another's, of its domain. The failure tells
+ * why each cannot. */
 int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
                      struct soq_error *err);
-/* 0 if instance `at` runs the op. */
+/* 0 if instance `at` runs the op; attention: kv_append too. */
 int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err);
 
 /* Every instance that is initialised is batch invariant. */

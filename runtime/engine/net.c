@@ -51,8 +51,7 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
 {
     const struct soq__hparams *hp = &p->model->hparams;
     bool window = soq__layer_is_windowed(hp, layer) || p->plan->window;
-    struct soq_op_desc desc = {
-        .struct_size = sizeof desc,
+    const struct soq_op_desc desc = {
         .op = SOQ_OP_ATTENTION,
         .head_dim_k = hp->head_dim_k,
         .head_dim_v = hp->head_dim_v,
@@ -67,9 +66,8 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
     };
     int rc = place_op(pl, home, desc, places, err);
 
-    desc.op = SOQ_OP_KV_APPEND;
     places->at[SOQ_OP_KV_APPEND] = places->at[SOQ_OP_ATTENTION];
-    return rc ? rc : soq__exec_supports(pl->exec, places->at[SOQ_OP_ATTENTION], &desc, err);
+    return rc;
 }
 
 static int place_layer(struct soq__net *net, struct soq__placement *pl, const struct soq__net_params *p, uint32_t l,

@@ -151,7 +151,8 @@ int soq__placement_check_used(const struct soq__placement *p, struct soq_error *
 {
     for (size_t i = 0; i < p->n_rules; i++)
         if (!p->rules[i].used)
-            return soq__fail(err, SOQ_EINVAL, "[backend] place: %s matches no op and no tensor of this model",
+            return soq__fail(err, SOQ_EINVAL,
+                             "[backend] place: %s matches no op and no tensor of this model that no rule before it matches",
                              p->rules[i].pattern);
     return 0;
 }

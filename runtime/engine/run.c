@@ -141,8 +141,10 @@ static int copy_rows(struct soq__exec *x, struct soq__tensor *t, uint32_t rows, 
         rc = src->ops->memory->buffer_read(src->self, t->at[from], 0, (void *)(uintptr_t)data, bytes, err);
     if (!rc && !(on_host(x, to) && !on_host(x, from)))
         rc = dst->ops->memory->buffer_write(dst->self, t->at[to], 0, data, bytes, err);
-    if (rc)
+    if (rc) {
+        soq__fail_prefix(err, "copying activations from %s to %s", src->choice->plugin->id, dst->choice->plugin->id);
         return rc;
+    }
     t->valid |= 1u << to;
     x->copies.n++;
     x->copies.bytes += bytes;

@@ -13,12 +13,13 @@ extern "C" {
  *
  * Vocabulary: a *row* is one token to compute. A *sequence* owns a *slot* (its line in the backend's resident block tables). An
  * *entry* is a place in a sequence's cache; its block is table[slot][group][entry / block_tokens], its place in the block entry
- * % block_tokens. The *position* is the token's logical position (RoPE, masks). Entries and positions coincide until something
- * is evicted. */
+ * % block_tokens. Groups are spread over the backends that compute attention: edits, copies and segments of a group that a
+ * backend did not create are another's, and it skips them. The *position* is the token's logical position (RoPE, masks).
+ * Entries and positions coincide until something is evicted. */
 struct soq_step {
     uint32_t struct_size;
     uint32_t total_bytes;
-    uint64_t serial; /* 1, 2, ... */
+    uint64_t serial; /* 1, 2, ...: another for each step, also for one that is tried again after a failure */
     uint32_t flags;  /* SOQ_STEP_... */
     uint32_t n_rows, n_seqs, n_segments, n_outputs, n_edits, n_copies;
     uint32_t off_rows;     /* struct soq_step_row [n_rows], grouped by sequence */
