@@ -116,21 +116,27 @@ void soq__exec_done(struct soq__exec *x)
     x->n_instances = 0;
 }
 
+static bool is_called(const struct soq__plugin_role *p, const char *name, size_t len)
+{
+    return (strlen(p->name) == len && memcmp(p->name, name, len) == 0) ||
+           (strlen(p->id) == len && memcmp(p->id, name, len) == 0);
+}
+
 int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *at_out, struct soq_error *err)
 {
     struct soq_buf ids = SOQ_BUF_INIT;
+    uint32_t i = 0;
     int rc;
 
-    for (uint32_t i = 0; i < x->n_instances; i++) {
-        const struct soq__plugin_role *p = x->choices[i].plugin;
-
-        if ((strlen(p->name) == len && memcmp(p->name, name, len) == 0) ||
-            (strlen(p->id) == len && memcmp(p->id, name, len) == 0)) {
-            *at_out = i;
-            return instance_init(x, i, err);
-        }
-        soq__buf_printf(&ids, "%s%s", i ? ", " : "", p->id);
+    while (i < x->n_instances && !is_called(x->choices[i].plugin, name, len))
+        i++;
+    if (i < x->n_instances) {
+        rc = instance_init(x, i, err);
+        *at_out = rc ? *at_out : i;
+        return rc;
     }
+    for (i = 0; i < x->n_instances; i++)
+        soq__buf_printf(&ids, "%s%s", i ? ", " : "", x->choices[i].plugin->id);
     rc = soq__fail(err, SOQ_EINVAL, "\"%.*s\" is none of the backends in use: %s", (int)len, name, soq__buf_str(&ids));
     soq__buf_done(&ids);
     return rc;
