@@ -285,8 +285,9 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
         rc = soq__net_place(&e->net, &np, err);
     if (!rc)
         rc = init_layout(e, &lp, err);
-    if (!rc)
-        rc = soq__net_load(&e->net, &np, &e->layout, err);
+    if (rc || p->place_only)
+        return rc;
+    rc = soq__net_load(&e->net, &np, &e->layout, err);
     return rc ? rc : init_cache(e, p->settings, &plan, err);
 }
 
@@ -304,7 +305,7 @@ static int build(struct soq__engine *e, const struct soq__engine_params *p, stru
         rc = soq__exec_init(&e->exec, p->registry, p->settings, &e->host, e->max_rows, e->max_sequences, err);
     if (!rc)
         rc = build_net(e, p, err);
-    return rc ? rc : init_scratch(e, err);
+    return rc || p->place_only ? rc : init_scratch(e, err);
 }
 
 int soq__engine_create(const struct soq__engine_params *p, struct soq__engine **out, struct soq_error *err)

@@ -40,9 +40,11 @@ static int place_op(struct soq__placement *pl, uint32_t home, struct soq_op_desc
 
     desc.struct_size = sizeof desc;
     rc = soq__place(pl, home, NULL, &desc, &at, err);
-    if (!rc)
-        places->at[desc.op] = (uint8_t)at;
-    return rc;
+    if (rc)
+        return rc;
+    places->at[desc.op] = (uint8_t)at;
+    places->placed |= 1u << desc.op;
+    return 0;
 }
 
 /* Attention and append go together: who attends holds the layer's cache. */
@@ -67,6 +69,7 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
     int rc = place_op(pl, home, desc, places, err);
 
     places->at[SOQ_OP_KV_APPEND] = places->at[SOQ_OP_ATTENTION];
+    places->placed |= 1u << SOQ_OP_KV_APPEND;
     return rc;
 }
 

@@ -14,6 +14,7 @@ struct soq__weight {
 /* Who runs each op that has no weight, by enum soq_op. */
 struct soq__op_places {
     uint8_t at[SOQ__N_OPS];
+    uint32_t placed; /* bit per op */
 };
 
 struct soq__net_layer {
