@@ -143,18 +143,29 @@ static uint8_t *block_of(const struct group *g, uint32_t slot, uint32_t entry)
     return ref < g->n_blocks ? g->blocks[ref] : NULL;
 }
 
-/* The host asked supports() first, so the planes are keys and values, plain, of F16 or F32. */
+static bool is_plain(uint32_t format, uint32_t dtype, uint32_t width)
+{
+    return format == SOQ_FORMAT_PLAIN && (dtype == SOQ_DTYPE_F32 || dtype == SOQ_DTYPE_F16) && width <= WIDTH_MAX;
+}
+
+static bool is_known(const struct soq_kv_plane *p, uint32_t role)
+{
+    return p->role == role && p->alias < 0 && p->tokens_per_entry == 1 && !p->format.pre_rope && !p->format.rotation &&
+           is_plain(p->format.kind, p->format.dtype, p->width);
+}
+
 static int take_planes(struct group *g, const struct soq_kv_group_desc *desc, struct soq_error *err)
 {
     uint64_t offset = 0;
 
-    if (desc->n_planes != 2)
-        return fail(err, SOQ_EUNSUPPORTED, "group %u has %u planes", desc->index, desc->n_planes);
-    for (uint32_t i = 0; i < 2; i++) {
+    if ((desc->kind != SOQ_GROUP_FULL && desc->kind != SOQ_GROUP_WINDOW) || desc->n_planes != 2)
+        return fail(err, SOQ_EUNSUPPORTED, "group %u: kind %u, %u planes", desc->index, desc->kind, desc->n_planes);
+    for (uint32_t i = KEY; i <= VALUE; i++) {
         const struct soq_kv_plane *p = (const void *)((const char *)desc->planes + (size_t)i * desc->plane_stride);
 
-        if (p->role != (i == KEY ? SOQ_PLANE_KEY : SOQ_PLANE_VALUE) || p->alias >= 0)
-            return fail(err, SOQ_EUNSUPPORTED, "group %u: plane %u of role %u", desc->index, i, p->role);
+        if (!is_known(p, i == KEY ? SOQ_PLANE_KEY : SOQ_PLANE_VALUE))
+            return fail(err, SOQ_EUNSUPPORTED, "group %u: plane %u of role %u and format %u", desc->index, i, p->role,
+                        p->format.kind);
         g->planes[i] = (struct plane){p->heads, p->width, p->format.dtype, offset, p->format.tile_bytes};
         offset += (uint64_t)desc->n_layers * p->heads * p->format.tile_bytes;
     }
@@ -205,6 +216,7 @@ static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
     }
     for (size_t i = 0; i < n; i++)
         g->table[i] = SOQ_BLOCK_NONE;
+    a->serial = 0; /* no step has told this group anything */
     *group_out = (soq_kv_group)(uintptr_t)g;
     return 0;
 }
@@ -276,6 +288,8 @@ static int begin(void *self, const struct soq_step *step, struct soq_error *err)
 {
     struct attention *a = self;
 
+    if (!(step->flags & SOQ_STEP_LINEAR))
+        return fail(err, SOQ_EUNSUPPORTED, "begin: no trees of drafts");
     if (step->total_bytes > a->capacity) {
         struct soq_step *bigger = a->host->alloc(a->host->ctx, (size_t)step->total_bytes * 2, 64);
 
@@ -526,11 +540,6 @@ static void shutdown(void *self)
 
     a->host->free(a->host->ctx, a->step); /* groups were freed one by one before */
     a->step = NULL;
-}
-
-static bool is_plain(uint32_t format, uint32_t dtype, uint32_t width)
-{
-    return format == SOQ_FORMAT_PLAIN && (dtype == SOQ_DTYPE_F32 || dtype == SOQ_DTYPE_F16) && width <= WIDTH_MAX;
 }
 
 static int supports(void *self, const struct soq_op_desc *desc, struct soq_error *why)
