@@ -219,10 +219,10 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
     const struct soq__job *j = &a->job;
     struct soq_result full = {
         .struct_size = sizeof full,
-        .reason = j->reason,
+        .reason = a->deaf ? SOQ_REASON_CANCELLED : j->reason, /* even if the steps of others had brought it to its end */
         .prompt_tokens = j->n_prompt,
         .cached_tokens = j->n_cached,
-        .generated_tokens = j->n_generated,
+        .generated_tokens = a->n_read,
         .ttft_s = j->first_token - j->started,
         .prefill_s = j->prompt_done - j->started,
         .decode_s = j->n_generated ? j->last_token - j->prompt_done : 0,

@@ -601,7 +601,7 @@ static void *at_the_edge(const void *data, uint32_t n)
 
 Test(engine, older_structs)
 {
-    const char *settings[] = {"decoding.standard.temperature=0", "decoding.standard.repeat_penalty=1.5", NULL};
+    const char *settings[] = {"decoding.standard.temperature=0", "decoding.standard.presence_penalty=1.5", NULL};
     const char *dirs[] = {getenv("SOQ_TEST_PLUGINS"), NULL};
     struct soq_runtime_params rp = SOQ_RUNTIME_PARAMS_INIT;
     struct soq_model_params mp = SOQ_MODEL_PARAMS_INIT;
@@ -623,8 +623,9 @@ Test(engine, older_structs)
                  err.text);
     cr_assert_eq(soq_model_load(f.rt, soq__test_data(MODEL), at_the_edge(&mp, 8), &f.model, &err), 0, "%s", err.text);
     s = new_session(&f);
-    /* A request from before there were stop strings, with sampling from before there were penalties: those are the defaults. */
-    old_sampling = at_the_edge(&sampling, offsetof(struct soq_sampling, repeat_penalty));
+    /* A request from before there were stop strings, with sampling from before there was a presence penalty: those are the
+     * defaults. */
+    old_sampling = at_the_edge(&sampling, offsetof(struct soq_sampling, presence_penalty));
     req.sampling = old_sampling;
     memset(&out, 0x55, sizeof out);
     out.result.struct_size = offsetof(struct soq_result, ttft_s);
@@ -634,7 +635,7 @@ Test(engine, older_structs)
     for (const char *p = (const char *)&out.result.ttft_s; p < (const char *)(&out + 1); p++)
         cr_assert_eq(*p, 0x55, "byte %zu was written", (size_t)(p - (const char *)&out));
     cr_assert_eq(soq_sampling_defaults(f.model, old_sampling, &err), 0, "%s", err.text);
-    cr_expect_eq(old_sampling->struct_size, offsetof(struct soq_sampling, repeat_penalty));
+    cr_expect_eq(old_sampling->struct_size, offsetof(struct soq_sampling, presence_penalty));
     soq_session_free(s);
     close_model(&f);
 }
