@@ -59,10 +59,6 @@ static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layou
     g->owner = owner;
     g->window = windowed ? p->hparams->window : p->plan.window;
     g->sinks = windowed ? 0 : p->plan.sinks;
-    if (windowed && p->plan.window && p->plan.window < g->window) { /* a policy tighter than the model's own window */
-        g->window = p->plan.window;
-        g->sinks = p->plan.sinks;
-    }
     g->n_planes = 2;
     return soq__kv_planes_init(g->planes, p, err);
 }

@@ -136,7 +136,7 @@ static inline char *tiny_file(const void *data, size_t n)
     FILE *file;
     int fd;
 
-    snprintf(path, sizeof path, "%s/soquete-tiny-XXXXXX", dir ? dir : "/tmp");
+    snprintf(path, sizeof path, "%s/soquete-tiny-XXXXXX", dir ? dir : P_tmpdir);
     fd = mkstemp(path);
     file = fd < 0 ? NULL : fdopen(fd, "wb");
     if (!file || fwrite(data, 1, n, file) != n || fclose(file))
