@@ -40,7 +40,7 @@ struct soq__kv_pool {
     uint32_t *refs;             /* [max_slabs * blocks_per_slab] */
 };
 
-/* max_blocks: the most that can ever be in use at once; the arena's limit may allow fewer. */
+/* max_blocks: the most that can ever be in use at once; the budget's limit may allow fewer. */
 int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_budget *budget, const struct soq__kv_owner *owner,
                       soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks, struct soq_error *err);
 void soq__kv_pool_done(struct soq__kv_pool *pool);

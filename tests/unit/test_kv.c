@@ -301,7 +301,7 @@ Test(kv, chain_of_copies)
     cr_expect_eq(cache.n_copies, 2, "the last one needs both");
     soq__kv_seq_done(&c);
     cr_expect_eq(cache.n_copies, 0);
-    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect_eq(cache.budget.used, SLAB);
     soq__kv_seq_done(&a);
     drop_cache();
 }
