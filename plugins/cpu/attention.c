@@ -86,6 +86,7 @@ static int fill_group(struct cpu *cpu, struct cpu_group *group, const struct soq
         return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: block tables of kv group %u", desc->index);
     for (size_t i = 0; i < n; i++)
         group->tables[i] = SOQ_BLOCK_NONE;
+    cpu->serial = 0; /* no step has told this group anything */
     return cpu_reserve_scratch(cpu, cpu_attention_scratch(group), err);
 }
 

@@ -105,6 +105,7 @@ struct cpu {
     /* The step in hand. */
     uint8_t *step_bytes;
     uint32_t step_capacity;
+    uint64_t serial;             /* of the last step whose edits and copies were done */
     const struct soq_step *step; /* NULL between steps */
     struct cpu_op *ops;          /* [CPU_OPS_MAX] */
     uint32_t n_ops;

@@ -1,4 +1,6 @@
-/* begin and end: the step is copied and checked, tables are edited, blocks copied; then the recorded ops run. */
+/* begin and end: the step is copied and checked, tables are edited, blocks copied; then the recorded ops run.
+ *
+ * Groups that are not here are another backend's, and so is whatever the step says of them. */
 #include <string.h>
 
 #include "cpu.h"
@@ -33,12 +35,14 @@ static int check_shape(struct cpu *cpu, const struct soq_step *step, struct soq_
     return 0;
 }
 
-static int check_segments(const struct soq_step *step, const struct soq_step_seq *seq, struct soq_error *err)
+static int check_segments(struct cpu *cpu, const struct soq_step *step, const struct soq_step_seq *seq, struct soq_error *err)
 {
     const struct soq_step_segment *segments = cpu_segments(step) + seq->first_segment;
 
     for (uint32_t i = 0; i < seq->n_segments; i++)
-        if (segments[i].flags)
+        if (!find_group(cpu, segments[i].group))
+            continue;
+        else if (segments[i].flags)
             return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: begin: segments with positions or rotation are not supported");
         else if (segments[i].n_entries > UINT32_MAX - segments[i].first_entry)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: a segment of %u entries at %u", segments[i].n_entries,
@@ -57,7 +61,7 @@ static int check_rows(struct cpu *cpu, const struct soq_step *step, struct soq_e
             seqs[i].n_rows > step->n_rows - seqs[i].first_row || seqs[i].first_segment > step->n_segments ||
             seqs[i].n_segments > step->n_segments - seqs[i].first_segment)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: sequence %u (slot %u) lies outside the step", i, seqs[i].slot);
-        rc = check_segments(step, &seqs[i], err);
+        rc = check_segments(cpu, step, &seqs[i], err);
         if (rc)
             return rc;
     }
@@ -78,7 +82,7 @@ static int apply_edits(struct cpu *cpu, const struct soq_step *step, struct soq_
         struct cpu_group *group = find_group(cpu, edits[i].group);
 
         if (!group)
-            continue; /* another backend's */
+            continue;
         if (edits[i].slot >= cpu->params.max_slots || edits[i].index >= group->max_blocks)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: edit %u names group %u, slot %u, index %u", i, edits[i].group,
                                edits[i].slot, edits[i].index);
@@ -105,18 +109,23 @@ static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_er
         const struct cpu_group *group = find_group(cpu, copies[i].group);
         const struct soq_step_copy *copy = &copies[i];
 
-        if (!group)
+        if (!group || copy->src == copy->dst)
             continue;
         if (copy->src >= group->n_blocks || copy->dst >= group->n_blocks || !group->blocks[copy->src] ||
             !group->blocks[copy->dst] || copy->n_tokens > group->block_tokens)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: copy %u of block %x to %x in group %u", i, copy->src, copy->dst,
                                copy->group);
-        if (copy->src == copy->dst)
-            continue;
         copy_plane(group, &group->key, copy->n_tokens, group->blocks[copy->src], group->blocks[copy->dst]);
         copy_plane(group, &group->value, copy->n_tokens, group->blocks[copy->src], group->blocks[copy->dst]);
     }
     return 0;
+}
+
+static int update_groups(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
+{
+    int rc = apply_edits(cpu, step, err);
+
+    return rc ? rc : do_copies(cpu, step, err);
 }
 
 /* Room for the step; grows with the largest step seen. */
@@ -149,12 +158,11 @@ int cpu_begin(void *self, const struct soq_step *step, struct soq_error *err)
     cpu->failed = 0;
     if (!rc)
         rc = check_rows(cpu, step, err);
-    if (!rc)
-        rc = apply_edits(cpu, step, err);
-    if (!rc)
-        rc = do_copies(cpu, step, err);
+    if (!rc && step->serial != cpu->serial) /* else it comes back from another backend */
+        rc = update_groups(cpu, step, err);
     if (!rc)
         rc = keep_step(cpu, step, err);
+    cpu->serial = rc ? 0 : step->serial;
     for (struct cpu_group *group = cpu->groups; group; group = group->next)
         group->checked = false;
     return rc;

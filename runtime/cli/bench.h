@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "cli/profile.h"
 
 #define SOQ__BENCH_REPS_MAX 64
 
@@ -18,15 +18,18 @@ struct soq__bench_test {
     uint32_t parallel;
     double rates[SOQ__BENCH_REPS_MAX]; /* tokens per second, of all sequences together */
     size_t n;
-    double share; /* of the memory bandwidth that decode reached; 0: unknown */
+    bool profiled;
+    struct soq__profile profile; /* of all repetitions together */
+    double share;                /* of the memory bandwidth that decode reached; 0: unknown */
 };
 
 enum soq__bench_format { SOQ__BENCH_TABLE, SOQ__BENCH_CSV, SOQ__BENCH_MD, SOQ__BENCH_JSON, SOQ__BENCH_FORMATS };
 
 struct soq__bench_report {
     enum soq__bench_format format;
-    const char *model, *backend; /* names */
-    double bandwidth;            /* bytes per second; 0: not measured */
+    const char *model, *backend;  /* names */
+    const struct soq__exec *exec; /* for profiles */
+    double bandwidth;             /* bytes per second; 0: not measured */
 };
 
 /* "table", "csv", "md", "json"; false: no such format. */

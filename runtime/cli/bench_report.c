@@ -82,13 +82,14 @@ static void print_json(const struct soq__bench_report *r, const struct soq__benc
 
     for (size_t i = 0; i < t->n; i++)
         json_array_append_new(rates, soq__json_number(round(t->rates[i] * 100) / 100));
-    soq__json_line(json_pack("{ss so ss sI ss so so so so sI ss so so}", "engine", "soquete", "model",
+    soq__json_line(json_pack("{ss so ss sI ss so so so so sI ss so so so*}", "engine", "soquete", "model",
                              soq__json_text(r->model, strlen(r->model)), "test", t->name, "depth", (json_int_t)t->depth, "fa",
                              "on", "tok_s", rates, "best", soq__json_number(round(best(t) * 100) / 100), "mean",
                              soq__json_number(mean(t)), "sd", soq__json_number(deviation(t)), "parallel",
                              (json_int_t)t->parallel, "backend", r->backend, "memory_gb_s",
                              r->bandwidth > 0 ? soq__json_number(r->bandwidth / 1e9) : json_null(), "memory_share",
-                             t->share > 0 ? soq__json_number(t->share) : json_null()));
+                             t->share > 0 ? soq__json_number(t->share) : json_null(), "profile",
+                             t->profiled ? soq__profile_json(&t->profile, r->exec) : NULL));
 }
 
 static void print_context(const struct soq__bench_report *r)
@@ -142,4 +143,6 @@ void soq__bench_report_test(const struct soq__bench_report *r, const struct soq_
     case SOQ__BENCH_FORMATS:
         break;
     }
+    if (t->profiled && r->format != SOQ__BENCH_JSON) /* beside the table, so that it stays one */
+        soq__profile_print(&t->profile, r->exec, stderr);
 }

@@ -27,7 +27,7 @@
 struct bench_options {
     int64_t prompt, gen, reps, parallel;
     const char *depths, *format;
-    bool no_memory;
+    bool no_memory, profile;
 };
 
 #define ROW(type, field, ...) SOQ__VALUE(type, struct bench_options, field, __VA_ARGS__)
@@ -46,6 +46,7 @@ static const struct soq__opt opts[] = {
     SOQ__THREADS_OPTION,
     SOQ__CONTEXT_OPTION,
     ROW(SOQ__OPT_TEXT, format, "format", 0, "FORMAT", "table, csv, md or json (one object a line); the default is table."),
+    SOQ__FLAG(struct bench_options, profile, "profile", 0, "Where the time of each test went, backend by backend."),
     SOQ__FLAG(struct bench_options, no_memory, "no-memory", 0, "Do not measure the machine's memory bandwidth."),
 };
 
@@ -224,6 +225,8 @@ static double bandwidth_share(const struct bench *b, const struct soq__bench_tes
 static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth, struct soq_error *err)
 {
     struct soq__bench_test t = {.decode = decode, .tokens = tokens, .depth = depth, .parallel = b->n_lanes};
+    const struct soq__exec *exec = &b->model->engine->exec;
+    struct soq__profile before = {.copies = {0}};
     uint32_t context = b->model->engine->context;
     int64_t needed = decode ? depth + tokens + 2 : tokens;
 
@@ -235,6 +238,8 @@ static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth,
         double seconds;
         int rc;
 
+        if (rep == 1)
+            before = soq__profile_since(exec, NULL);
         soq__progress("%s at depth %lld: %lld of %lld", t.name, (long long)depth, (long long)rep, (long long)b->options->reps);
         rc = decode ? time_decode(b, &t, &seconds, err) : time_prefill(b, &t, &seconds, err);
         if (rc)
@@ -243,6 +248,8 @@ static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth,
             t.rates[t.n++] = (double)tokens * t.parallel / seconds;
     }
     t.share = bandwidth_share(b, &t);
+    t.profiled = b->options->profile;
+    t.profile = soq__profile_since(exec, &before);
     soq__bench_report_test(&b->report, &t);
     return 0;
 }
@@ -320,7 +327,8 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
     if (rc)
         return rc;
     b->report.model = soq__base_name(soq__gguf_path(b->model->model->gguf));
-    b->report.backend = soq__exec_primary(&b->model->engine->exec)->choice->plugin->id;
+    b->report.backend = b->model->engine->exec.choices[b->model->engine->exec.primary].plugin->id;
+    b->report.exec = &b->model->engine->exec;
     return run_tests(b, err);
 }
 

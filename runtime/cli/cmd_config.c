@@ -8,15 +8,22 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "cli/placement.h"
 #include "config/settings.h"
 
 #define ORIGIN_COLUMN 40
 
 static const char usage[] = "Usage: soquete config [--json] [--config FILE] [--SECTION.KEY=VALUE ...]\n"
+                            "       soquete config --placement [-m FILE] [--json] [--config FILE] [--SECTION.KEY=VALUE ...]\n"
                             "\n"
                             "Prints every setting that is in effect and where it came from: the command line, a line of\n"
                             "the configuration file, or the default. The output is a valid configuration file.\n"
                             "\n"
+                            "With --placement it prints instead which backend runs which ops and holds which weights of a\n"
+                            "model, as [backend] use, split and place have it.\n"
+                            "\n"
+                            "  --placement             who runs what, layers that are alike together\n"
+                            "  -m, --model FILE        the model, a GGUF file, with --placement\n"
                             "  --json                  one JSON object instead: section, key, value, type, origin, help\n"
                             "  --config FILE           read FILE instead of the user's or the system's file\n"
                             "  --SECTION.KEY=VALUE     override a key\n"
@@ -183,11 +190,35 @@ static int print(const struct soq__settings *settings, bool json)
     return soq__out_finish("config", SOQ_EXIT_OK);
 }
 
+struct args {
+    bool json, placement;
+    const char *model;
+};
+
+static bool parse_args(int argc, char **argv, struct args *args)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            args->json = true;
+        } else if (strcmp(argv[i], "--placement") == 0) {
+            args->placement = true;
+        } else if ((strcmp(argv[i], "-m") == 0 || strcmp(argv[i], "--model") == 0) && i + 1 < argc) {
+            args->model = argv[++i];
+        } else {
+            fprintf(stderr, "soquete config: %s: unknown argument; see soquete config --help\n", argv[i]);
+            return false;
+        }
+    }
+    if (args->model && !args->placement)
+        fputs("soquete config: a model is only looked at with --placement\n", stderr);
+    return args->placement || !args->model;
+}
+
 int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **argv)
 {
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq__settings *settings = NULL;
-    bool json = false;
+    struct args args = {.json = false};
     int status;
 
     for (int i = 1; i < argc; i++) {
@@ -195,17 +226,16 @@ int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **arg
             soq__out_printf("%s", usage);
             return soq__out_finish("config", SOQ_EXIT_OK);
         }
-        if (strcmp(argv[i], "--json") != 0) {
-            fprintf(stderr, "soquete config: %s: unknown argument; see soquete config --help\n", argv[i]);
-            return SOQ_EXIT_USAGE;
-        }
-        json = true;
     }
+    if (!parse_args(argc, argv, &args))
+        return SOQ_EXIT_USAGE;
+    if (args.placement)
+        return soq__print_placement(globals, args.model, args.json);
     if (soq__settings_create(&settings, &err) || load(globals, settings, &err)) {
         fprintf(stderr, "soquete config: %s\n", err.text);
         status = err.code == -SOQ_ENOMEM ? SOQ_EXIT_FAILED : SOQ_EXIT_USAGE;
     } else {
-        status = print(settings, json);
+        status = print(settings, args.json);
     }
     soq__settings_free(settings);
     return status;

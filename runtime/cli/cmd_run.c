@@ -6,12 +6,13 @@
 #include "cli/json_out.h"
 #include "cli/load.h"
 #include "cli/out.h"
+#include "cli/profile.h"
 #include "cli/sampling.h"
 #include "cli/stats.h"
 
 struct run_options {
     const char *file, *ids, *system;
-    bool raw, json, ignore_eos, quiet;
+    bool raw, json, ignore_eos, quiet, profile;
     struct soq__texts stop;
     struct soq__sampling_options sampling;
 };
@@ -31,6 +32,7 @@ static const struct soq__opt opts[] = {
     SOQ__CONTEXT_OPTION,
     SOQ__THREADS_OPTION,
     SOQ__FLAG(struct run_options, json, "json", 0, "One JSON object a line instead of text: token, text, end or error."),
+    SOQ__FLAG(struct run_options, profile, "profile", 0, "Where the time went, backend by backend, behind the summary."),
     SOQ__FLAG(struct run_options, quiet, "quiet", 'q', "No summary on standard error."),
 };
 
@@ -75,15 +77,21 @@ static int on_event(void *ctx, const struct soq_event *e)
     return soq__out_write(e->text, e->text_size);
 }
 
-static int finish(struct run *run, const struct soq_result *result)
+static int finish(struct run *run, const struct soq_model *model, const struct soq_result *result)
 {
+    const struct soq__exec *exec = &model->engine->exec;
+    struct soq__profile profile = soq__profile_since(exec, NULL);
+    bool profiled = run->options->profile;
+
     if (run->options->json)
-        soq__json_line(json_pack("{ss ss so}", "event", "end", "reason", soq_reason_text(result->reason), "stats",
-                                 soq__stats_json(result)));
+        soq__json_line(json_pack("{ss ss so so*}", "event", "end", "reason", soq_reason_text(result->reason), "stats",
+                                 soq__stats_json(result), "profile", profiled ? soq__profile_json(&profile, exec) : NULL));
     else if (run->in_line)
         soq__out_write("\n", 1);
     if (!run->options->quiet && !soq__out_lost())
         soq__stats_print(result, stderr);
+    if (profiled && !run->options->json && !soq__out_lost())
+        soq__profile_print(&profile, exec, stderr);
     return soq__interrupted() ? SOQ_EXIT_CANCELLED : SOQ_EXIT_OK;
 }
 
@@ -163,7 +171,7 @@ static int answer(struct run *run, const struct soq__args *args)
         rc = soq_session_create(model, &session, &err);
     if (!rc)
         rc = generate(run, model, session, &result, &err);
-    status = rc ? fail(run, rc, &err) : finish(run, &result);
+    status = rc ? fail(run, rc, &err) : finish(run, model, &result);
     soq_session_free(session);
     soq_model_free(model);
     soq_runtime_free(runtime);

@@ -75,6 +75,18 @@ const struct soq__core_key soq__core_keys[] = {
                      "required, NAME/VARIANT forces a variant."),
       .list = true, .problem = backends_problem}},
 
+    {"backend",
+     {OPTION(SOQ_OPT_STRING, "split", "",
+             .help =
+                 "Layers and the backend that they go to, BACKEND:FIRST-LAST, with commas between; layers that are not named "
+                 "go to the first backend."),
+      .list = true}},
+    {"backend",
+     {OPTION(SOQ_OPT_STRING, "place", "",
+             .help = "Ops or tensors, by name with * and ?, and the backend that they go to, PATTERN:BACKEND, with commas "
+                     "between."),
+      .list = true}},
+
     {"kv", {OPTION(SOQ_OPT_STRING, "policy", "full", .help = "The plugin that decides which cache entries stay.")}},
     {"kv", {OPTION(SOQ_OPT_STRING, "codec_k", "f16", .help = "The plugin that stores the keys of full blocks.")}},
     {"kv", {OPTION(SOQ_OPT_STRING, "codec_v", "f16", .help = "The plugin that stores the values of full blocks.")}},

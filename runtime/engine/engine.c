@@ -125,45 +125,73 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
 
-static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
+/* Of all blocks that a sequence takes, the bytes that lie in the memory of instance i. */
+static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
 {
-    uint64_t limit = soq__settings_size(settings, "kv", "memory"), free_bytes;
+    uint64_t bytes = 0;
 
-    if (limit)
-        return limit;
-    free_bytes = soq__exec_primary(&e->exec)->choice->devices[0].memory_free;
-    if (!free_bytes)
-        free_bytes = soq__memory_available();
-    return free_bytes / 4 * 3;
+    for (uint32_t g = 0; g < e->layout.n_groups; g++)
+        if (e->exec.instances[e->layout.groups[g].owner].memory == i)
+            bytes += e->layout.groups[g].block_bytes;
+    return bytes;
 }
 
-static int init_layout(struct soq__engine *e, const struct soq__engine_params *p, struct soq_kv_plan *plan,
-                       struct soq_error *err)
+/* Three quarters of what is free; the memory that would be full first decides. */
+static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings *settings)
 {
-    struct soq__kv_layout_params lp = {
+    uint64_t given = soq__settings_size(settings, "kv", "memory"), limit = UINT64_MAX, all = 0;
+
+    if (given)
+        return given;
+    for (uint32_t g = 0; g < e->layout.n_groups; g++)
+        all += e->layout.groups[g].block_bytes;
+    for (uint32_t i = 0; i < e->exec.n_instances; i++) {
+        uint64_t bytes = block_bytes_at(e, i), free_bytes = e->exec.choices[i].devices[0].memory_free;
+
+        if (!bytes)
+            continue;
+        free_bytes = (free_bytes ? free_bytes : soq__memory_available()) / 4 * 3 / bytes;
+        limit = free_bytes < limit / all ? free_bytes * all : limit;
+    }
+    return limit;
+}
+
+static struct soq__kv_layout_params layout_params(const struct soq__engine *e, const struct soq__settings *settings,
+                                                  const struct soq_kv_plan *plan)
+{
+    return (struct soq__kv_layout_params){
         .hparams = &e->model->hparams,
-        .block_tokens = (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens"),
+        .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
+        .plan = *plan,
         .codec_k = e->codec_k.plugin->ops.kv_codec,
         .codec_v = e->codec_v.plugin->ops.kv_codec,
         .codec_k_self = e->codec_k.self,
         .codec_v_self = e->codec_v.self,
     };
-    int rc = soq__policy_plan(&e->policy, lp.hparams, e->context, lp.block_tokens, plan, err);
-
-    lp.plan = *plan;
-    return rc ? rc : soq__kv_layout_init(&e->layout, &lp, err);
 }
 
-static int init_cache(struct soq__engine *e, const struct soq__engine_params *p, const struct soq_kv_plan *plan,
+/* Layers are grouped by who computes their attention: he holds their blocks. */
+static int init_layout(struct soq__engine *e, struct soq__kv_layout_params *lp, struct soq_error *err)
+{
+    uint32_t n_layers = e->model->hparams.n_layers;
+    uint8_t *owners = soq__alloc_array(n_layers, 1);
+    int rc;
+
+    if (!owners)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    for (uint32_t l = 0; l < n_layers; l++)
+        owners[l] = e->net.layers[l].places.at[SOQ_OP_ATTENTION];
+    lp->owners = owners;
+    rc = soq__kv_layout_init(&e->layout, lp, err);
+    soq__free(owners);
+    return rc;
+}
+
+static int init_cache(struct soq__engine *e, const struct soq__settings *settings, const struct soq_kv_plan *plan,
                       struct soq_error *err)
 {
-    const struct soq__instance *memory = soq__exec_primary(&e->exec), *attention = soq__exec_attention_owner(&e->exec);
     struct soq__kv_cache_params cp = {
-        .arena = {.memory = memory->ops,
-                  .memory_self = memory->self,
-                  .attention = attention->ops,
-                  .attention_self = attention->self,
-                  .limit = kv_limit(e, p->settings)},
+        .limit = kv_limit(e, settings),
         .layout = &e->layout,
         .policy = {.ops = e->policy.plugin->ops.kv_policy, .self = e->policy.self, .plan = *plan},
         .context = e->context,
@@ -171,6 +199,12 @@ static int init_cache(struct soq__engine *e, const struct soq__engine_params *p,
         .max_slots = e->max_sequences,
     };
 
+    for (uint32_t g = 0; g < e->layout.n_groups; g++) {
+        const struct soq__instance *attention = &e->exec.instances[e->layout.groups[g].owner];
+        const struct soq__instance *memory = &e->exec.instances[attention->memory];
+
+        cp.owners[g] = (struct soq__kv_owner){memory->ops, memory->self, attention->ops, attention->self};
+    }
     return soq__kv_cache_init(&e->kv, &cp, err);
 }
 
@@ -212,7 +246,8 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
 static int init_scratch(struct soq__engine *e, struct soq_error *err)
 {
     size_t n_vocab = e->model->hparams.dim[SOQ__DIM_VOCAB];
-    bool on_host = strcmp(soq__exec_primary(&e->exec)->ops->domain, "host") == 0;
+    const struct soq__instance *head = &e->exec.instances[e->net.output.at];
+    bool on_host = strcmp(head->ops->domain, "host") == 0;
 
     e->scratch = soq__alloc_array(n_vocab, sizeof *e->scratch);
     e->in_flight = soq__alloc_array(e->max_sequences, sizeof(const atomic_bool *));
@@ -223,18 +258,41 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
     return soq__step_init(&e->step, e->max_rows, e->max_sequences, e->max_outputs, soq__kv_max_segments(&e->kv), err);
 }
 
-static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+/* Placement before layout, since blocks lie where attention is computed; layout before weights, since it is quick to refuse. */
+static int build_net(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
+    struct soq_kv_plane planes[2];
     struct soq_kv_plan plan;
+    struct soq__kv_layout_params lp;
     struct soq__net_params np = {
         .model = e->model,
         .exec = &e->exec,
-        .layout = &e->layout,
         .max_rows = e->max_rows,
         .max_outputs = e->max_outputs,
+        .planes = planes,
+        .plan = &plan,
         .progress = p->progress,
         .progress_arg = p->progress_arg,
     };
+    uint32_t block_tokens = (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens");
+    int rc = soq__policy_plan(&e->policy, &e->model->hparams, e->context, block_tokens, &plan, err);
+
+    if (rc)
+        return rc;
+    lp = layout_params(e, p->settings, &plan);
+    rc = soq__kv_planes_init(planes, &lp, err);
+    if (!rc)
+        rc = soq__net_place(&e->net, &np, err);
+    if (!rc)
+        rc = init_layout(e, &lp, err);
+    if (rc || p->place_only)
+        return rc;
+    rc = soq__net_load(&e->net, &np, &e->layout, err);
+    return rc ? rc : init_cache(e, p->settings, &plan, err);
+}
+
+static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+{
     int rc = soq__pool_create(&e->pool, err);
 
     if (rc)
@@ -246,14 +304,8 @@ static int build(struct soq__engine *e, const struct soq__engine_params *p, stru
     if (!rc)
         rc = soq__exec_init(&e->exec, p->registry, p->settings, &e->host, e->max_rows, e->max_sequences, err);
     if (!rc)
-        rc = init_layout(e, p, &plan, err);
-    if (!rc)
-        rc = soq__net_init(&e->net, &np, err);
-    if (!rc)
-        rc = init_cache(e, p, &plan, err);
-    if (!rc)
-        rc = init_scratch(e, err);
-    return rc;
+        rc = build_net(e, p, err);
+    return rc || p->place_only ? rc : init_scratch(e, err);
 }
 
 int soq__engine_create(const struct soq__engine_params *p, struct soq__engine **out, struct soq_error *err)

@@ -1,4 +1,4 @@
-/* Choosing, initialising and switching between backends; the op wrappers. */
+/* Choosing and initialising backends, and deciding who runs an op. */
 #include "engine/exec.h"
 
 #include <string.h>
@@ -9,9 +9,8 @@
 #include "base/log.h"
 #include "config/settings.h"
 
-static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
+static int try_init(struct soq__exec *x, struct soq__instance *in, struct soq_error *err)
 {
-    struct soq__instance *in = &x->instances[i];
     struct soq_backend_params params = {
         .struct_size = sizeof params,
         .device = in->choice->devices[0].index,
@@ -25,16 +24,49 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
         return rc;
     self = soq__alloc_aligned(64, in->ops->instance_size);
     if (!self)
-        return soq__fail(err, SOQ_ENOMEM, "backend %s: out of memory", in->choice->plugin->id);
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
     memset(self, 0, in->ops->instance_size);
     rc = in->ops->init(self, &x->host->services, &in->config.view, &params, err);
     if (rc) {
         soq__free(self);
-        soq__fail_prefix(err, "backend %s", in->choice->plugin->id);
         return rc;
     }
     in->self = self;
     return 0;
+}
+
+/* A backend that cannot be initialised is tried once. */
+static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
+{
+    struct soq__instance *in = &x->instances[i];
+    const char *id = in->choice->plugin->id;
+
+    if (in->self)
+        return 0;
+    if (!in->failure.code) {
+        in->failure = (struct soq_error)SOQ_ERROR_INIT;
+        in->failure.code = try_init(x, in, &in->failure);
+        if (!in->failure.code)
+            return 0;
+        if (!in->choice->required)
+            soq__log(SOQ_LOG_WARN, "backend %s is left out: %s", id, in->failure.text);
+    }
+    return soq__fail(err, (enum soq_error_code) - in->failure.code, "backend %s: %s", id, in->failure.text);
+}
+
+static bool same_domain(const struct soq__exec *x, uint32_t a, uint32_t b)
+{
+    return strcmp(x->instances[a].ops->domain, x->instances[b].ops->domain) == 0;
+}
+
+/* Guests compute on the buffers of the first instance of their domain that has memory; n_instances if there is none. */
+static uint32_t memory_of(const struct soq__exec *x, uint32_t i)
+{
+    uint32_t m = 0;
+
+    while (m < x->n_instances && !(x->instances[m].ops->memory && same_domain(x, m, i)))
+        m++;
+    return m;
 }
 
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
@@ -55,14 +87,23 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
     for (uint32_t i = 0; i < count; i++)
         x->instances[i] = (struct soq__instance){.choice = &x->choices[i], .ops = x->choices[i].plugin->ops.backend};
     x->n_instances = x->current = (uint32_t)count;
-    if (!x->instances[0].ops->memory || !x->instances[0].ops->matmul)
-        return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first",
-                         x->choices[0].plugin->id);
-    return instance_init(x, 0, err);
+    for (uint32_t i = 0; i < count; i++)
+        x->instances[i].memory = memory_of(x, i);
+    rc = soq__fail(err, SOQ_EINVAL, "[backend] use: none of them has memory and matmul of its own, %s has not",
+                   x->choices[0].plugin->id);
+    for (x->primary = 0; x->primary < count; x->primary++) {
+        if (!x->instances[x->primary].ops->memory || !x->instances[x->primary].ops->matmul)
+            continue;
+        rc = instance_init(x, x->primary, err);
+        if (!rc || x->choices[x->primary].required)
+            return rc;
+    }
+    return rc;
 }
 
 void soq__exec_done(struct soq__exec *x)
 {
+    soq__exec_tensors_free(x);
     for (uint32_t i = 0; i < x->n_instances; i++) {
         struct soq__instance *in = &x->instances[i];
 
@@ -70,30 +111,48 @@ void soq__exec_done(struct soq__exec *x)
             continue;
         in->ops->shutdown(in->self);
         soq__free(in->self);
+        in->self = NULL;
     }
     x->n_instances = 0;
 }
 
-static bool has_table(const struct soq_backend_ops *ops, enum soq_op op)
+static bool is_called(const struct soq__plugin_role *p, const char *name, size_t len)
 {
-    switch (op) {
-    case SOQ_OP_MATMUL:
-        return ops->matmul;
-    case SOQ_OP_ATTENTION:
-    case SOQ_OP_KV_APPEND:
-        return ops->attention;
-    default:
-        return ops->elementwise;
+    return (strlen(p->name) == len && memcmp(p->name, name, len) == 0) ||
+           (strlen(p->id) == len && memcmp(p->id, name, len) == 0);
+}
+
+int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *at_out, struct soq_error *err)
+{
+    struct soq_buf ids = SOQ_BUF_INIT;
+    uint32_t i = 0;
+    int rc;
+
+    while (i < x->n_instances && !is_called(x->choices[i].plugin, name, len))
+        i++;
+    if (i < x->n_instances) {
+        rc = instance_init(x, i, err);
+        *at_out = rc ? *at_out : i;
+        return rc;
     }
+    for (i = 0; i < x->n_instances; i++)
+        soq__buf_printf(&ids, "%s%s", i ? ", " : "", x->choices[i].plugin->id);
+    rc = soq__fail(err, SOQ_EINVAL, "\"%.*s\" is none of the backends in use: %s", (int)len, name, soq__buf_str(&ids));
+    soq__buf_done(&ids);
+    return rc;
 }
 
-/* Ops with weights stay where the weights are. */
-static bool needs_weights(enum soq_op op)
+bool soq__exec_is_batch_invariant(const struct soq__exec *x)
 {
-    return op == SOQ_OP_MATMUL || op == SOQ_OP_EMBED || op == SOQ_OP_NORM;
+    for (uint32_t i = 0; i < x->n_instances; i++)
+        if (x->instances[i].self && !(x->instances[i].ops->flags & SOQ_BACKEND_BATCH_INVARIANT))
+            return false;
+    return true;
 }
 
-static const char *op_name(uint32_t op)
+/* ---- Who runs an op ------------------------------------------------------------------------------------------------------ */
+
+const char *soq__op_name(uint32_t op)
 {
     switch (op) {
 #define NAME(id, value, text)                                                                                                  \
@@ -106,138 +165,90 @@ static const char *op_name(uint32_t op)
     }
 }
 
-static int try_place(struct soq__exec *x, uint32_t i, const struct soq_op_desc *desc, struct soq_error *why)
+static bool needs_weights(uint32_t op)
 {
-    const struct soq__instance *in = &x->instances[i];
-    bool native = (in->choice->plugin->native_ops >> desc->op) & 1;
-    int rc = 0;
-
-    if (i && needs_weights(desc->op))
-        return soq__fail(why, SOQ_EUNSUPPORTED, "weights are held by %s", x->choices[0].plugin->id);
-    if (i && strcmp(in->ops->domain, x->instances[0].ops->domain) != 0)
-        return soq__fail(why, SOQ_EUNSUPPORTED, "its memory domain is %s, not %s", in->ops->domain,
-                         x->instances[0].ops->domain);
-    if (!has_table(in->ops, desc->op) || !native)
-        return soq__fail(why, SOQ_EUNSUPPORTED, "has no such op");
-    if (!in->self)
-        rc = instance_init(x, i, why);
-    return rc ? rc : in->ops->supports(in->self, desc, why);
+    return op == SOQ_OP_MATMUL || op == SOQ_OP_EMBED || op == SOQ_OP_NORM;
 }
 
-/* Attention and what it reads stay together: the block tables are their backend's. */
-static void move(struct soq__exec *x, uint32_t op, uint32_t i)
+int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err)
 {
-    x->place[op] = (uint8_t)i;
-    if (op == SOQ_OP_ATTENTION || op == SOQ_OP_KV_APPEND)
-        x->place[SOQ_OP_ATTENTION] = x->place[SOQ_OP_KV_APPEND] = (uint8_t)i;
-}
+    const struct soq__instance *in = &x->instances[at];
+    struct soq_op_desc append = {0};
+    int rc;
 
-int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err)
-{
-    struct soq_buf reasons = SOQ_BUF_INIT;
-    int rc = -SOQ_EUNSUPPORTED;
-
-    for (uint32_t i = x->place[desc->op]; rc && i < x->n_instances; i++) {
-        struct soq_error why = SOQ_ERROR_INIT;
-
-        rc = try_place(x, i, desc, &why);
-        if (!rc && i > x->place[desc->op]) {
-            move(x, desc->op, i);
-            soq__log(SOQ_LOG_INFO, "%s runs on %s", op_name(desc->op), x->choices[i].plugin->id);
-        }
-        if (rc)
-            soq__buf_printf(&reasons, "%s%s: %s", reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
+    if (desc->op == SOQ_OP_ATTENTION) { /* who attends holds the cache */
+        append = *desc;
+        append.op = SOQ_OP_KV_APPEND;
     }
-    if (rc)
-        rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
-                       op_name(desc->op), soq__buf_str(&reasons));
-    soq__buf_done(&reasons);
+    if (!(in->choice->plugin->native_ops >> desc->op & 1))
+        return soq__fail(err, SOQ_EUNSUPPORTED, "has no such op");
+    if (needs_weights(desc->op) && !in->ops->memory)
+        return soq__fail(err, SOQ_EUNSUPPORTED, "has no memory to hold weights in");
+    if (in->memory == x->n_instances)
+        return soq__fail(err, SOQ_EUNSUPPORTED, "no backend in use has memory of its domain, %s", in->ops->domain);
+    rc = instance_init(x, at, err);
+    if (!rc)
+        rc = instance_init(x, in->memory, err);
+    if (!rc)
+        rc = in->ops->supports(in->self, desc, err);
+    if (!rc && append.op)
+        rc = in->ops->supports(in->self, &append, err);
     return rc;
 }
 
-const struct soq__instance *soq__exec_primary(const struct soq__exec *x)
+/* How eagerly instance i is asked for an op where instance `home` owns the memory; 0: not at all. */
+static int eagerness(const struct soq__exec *x, uint32_t home, uint32_t i)
 {
-    return &x->instances[0];
+    if (i == home)
+        return 2;
+    if (x->instances[i].ops->memory || !same_domain(x, home, i))
+        return 0;
+    return i < home ? 3 : 1; /* a guest; it was named first to be preferred */
 }
 
-const struct soq__instance *soq__exec_attention_owner(const struct soq__exec *x)
+struct search {
+    const struct soq_op_desc *desc;
+    uint32_t asked; /* bit per instance */
+    uint32_t at;    /* the last one */
+    int rc;         /* its answer */
+    struct soq_buf reasons;
+};
+
+/* Asks an instance and its guests. True: it is over, found or a required one cannot be had. */
+static bool ask(struct soq__exec *x, uint32_t home, struct search *s)
 {
-    return &x->instances[x->place[SOQ_OP_ATTENTION]];
+    for (int eager = 3; eager > 0; eager--)
+        for (uint32_t i = 0; i < x->n_instances; i++) {
+            struct soq_error why = SOQ_ERROR_INIT;
+
+            if (eagerness(x, home, i) != eager || s->asked >> i & 1)
+                continue;
+            s->asked |= 1u << i;
+            s->at = i;
+            s->rc = soq__exec_supports(x, i, s->desc, &why);
+            if (!s->rc || (x->choices[i].required && x->instances[i].failure.code))
+                return true;
+            soq__buf_printf(&s->reasons, "%s%s: %s", s->reasons.len ? "; " : "", x->choices[i].plugin->id, why.text);
+        }
+    return false;
 }
 
-bool soq__exec_is_batch_invariant(const struct soq__exec *x)
+int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
+                     struct soq_error *err)
 {
-    for (uint32_t i = 0; i < x->n_instances; i++)
-        if (x->instances[i].self && !(x->instances[i].ops->flags & SOQ_BACKEND_BATCH_INVARIANT))
-            return false;
-    return true;
+    struct search s = {.desc = desc, .reasons = SOQ_BUF_INIT};
+    bool over = ask(x, home, &s);
+
+    for (uint32_t i = 0; !over && i < x->n_instances; i++)
+        over = soq__plugin_provides(x->choices[i].plugin, "host-ops") && ask(x, i, &s);
+    if (!s.rc)
+        *at_out = s.at;
+    else if (over)
+        soq__fail(err, (enum soq_error_code) - s.rc, "backend %s: %s", x->choices[s.at].plugin->id,
+                  x->instances[s.at].failure.text);
+    else
+        s.rc = soq__fail(err, SOQ_EUNSUPPORTED, "no backend of [backend] use runs %s as this model needs it: %s",
+                         soq__op_name(desc->op), soq__buf_str(&s.reasons));
+    soq__buf_done(&s.reasons);
+    return s.rc;
 }
-
-/* ---- A step ----------------------------------------------------------------------------------------------------------------
- */
-
-void soq__exec_begin(struct soq__exec *x, const struct soq_step *step, struct soq_error *err)
-{
-    x->step = step;
-    x->err = err;
-    x->rc = 0;
-    x->current = x->n_instances;
-}
-
-static void leave(struct soq__exec *x)
-{
-    struct soq_error later = SOQ_ERROR_INIT;
-    int rc;
-
-    if (x->current == x->n_instances)
-        return;
-    rc = x->instances[x->current].ops->end(x->instances[x->current].self, x->rc ? &later : x->err);
-    x->rc = x->rc ? x->rc : rc;
-    x->current = x->n_instances;
-}
-
-int soq__exec_end(struct soq__exec *x)
-{
-    leave(x);
-    x->step = NULL;
-    return x->rc;
-}
-
-/* The instance that runs op, begun; NULL after a failure. */
-static const struct soq__instance *enter(struct soq__exec *x, enum soq_op op)
-{
-    uint32_t wanted = x->place[op];
-    const struct soq__instance *in = &x->instances[wanted];
-
-    if (x->current == wanted)
-        return in;
-    leave(x);
-    if (x->rc)
-        return NULL;
-    x->rc = in->ops->begin(in->self, x->step, x->err);
-    if (x->rc)
-        return NULL;
-    x->current = wanted;
-    return in;
-}
-
-#define WRAPPER(name, op, table)                                                                                               \
-    void soq__exec_##name(struct soq__exec *x, const struct soq_##name##_args *args)                                           \
-    {                                                                                                                          \
-        const struct soq__instance *in = enter(x, op);                                                                         \
-                                                                                                                               \
-        if (in)                                                                                                                \
-            in->ops->table->name(in->self, args); /* a failure is sticky and comes back from end */                            \
-    }
-
-WRAPPER(matmul, SOQ_OP_MATMUL, matmul)
-WRAPPER(embed, SOQ_OP_EMBED, elementwise)
-WRAPPER(norm, SOQ_OP_NORM, elementwise)
-WRAPPER(rope_table, SOQ_OP_ROPE_TABLE, elementwise)
-WRAPPER(rope, SOQ_OP_ROPE, elementwise)
-WRAPPER(activation, SOQ_OP_ACTIVATION, elementwise)
-WRAPPER(add, SOQ_OP_ADD, elementwise)
-WRAPPER(scale, SOQ_OP_SCALE, elementwise)
-WRAPPER(gather, SOQ_OP_GATHER, elementwise)
-WRAPPER(kv_append, SOQ_OP_KV_APPEND, attention)
-WRAPPER(attention, SOQ_OP_ATTENTION, attention)

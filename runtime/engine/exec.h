@@ -1,9 +1,12 @@
 /* Ops bound to the backends that run them. Placement is resolved once, at load; a step only follows it.
  *
- * The first backend of the chain is the primary one: it owns memory, weights and buffers. An op without weights that it does
- * not support goes to the next backend in the same memory domain that does. Where a step changes from one backend to another
- * the first is ended before the second begins. Failures are sticky: the wrappers do nothing after the first, end() returns it.
- */
+ * An *instance* is one backend of [backend] use, in that order, initialised when something is placed on it. The first one with
+ * memory and matmul is the primary one. A *tensor* is a matrix of activations that every memory in use holds a copy of; which
+ * copies are valid is tracked, and an op that reads one that is not gets it copied first. Where a step goes from one instance
+ * to another the first is ended before the second begins. So an op, a weight or a run of layers may be anywhere, and forward.c
+ * does not know.
+ *
+ * Failures are sticky: the wrappers do nothing after the first, end() returns it. */
 #ifndef SOQ_ENGINE_EXEC_H
 #define SOQ_ENGINE_EXEC_H
 
@@ -11,60 +14,99 @@
 #include "plugin/pluginconf.h"
 #include "plugin/registry.h"
 
+#define SOQ__N_OPS 12 /* enum soq_op is 1 .. 11 */
+#define SOQ__TENSORS_MAX 24
+
 struct soq__instance {
     const struct soq__backend_choice *choice;
     const struct soq_backend_ops *ops;
-    void *self; /* owned; NULL while not initialised */
+    void *self;               /* owned; NULL while not initialised */
+    struct soq_error failure; /* code 0: nothing went wrong when that was tried */
+    uint32_t memory;          /* instance whose buffers it computes on: the first of its domain that has memory */
     struct soq__plugin_config config;
+    double seconds;  /* between begin and end, so far */
+    uint64_t n_runs; /* begin / end pairs so far */
 };
 
-#define SOQ__N_OPS 12 /* enum soq_op is 1 .. 11 */
+struct soq__tensor {
+    uint32_t rows, cols;
+    soq_buffer at[SOQ_BACKENDS_MAX]; /* by memory; 0: no copy there */
+    uint32_t valid;                  /* bit per memory */
+};
+
+struct soq__copies {
+    uint64_t n, bytes;
+    double seconds;
+};
 
 struct soq__exec {
     const struct soq__host *host; /* not owned */
     struct soq__settings *settings;
     struct soq__backend_choice choices[SOQ_BACKENDS_MAX];
     struct soq__instance instances[SOQ_BACKENDS_MAX];
-    uint32_t n_instances;
+    uint32_t n_instances, primary;
     uint32_t max_rows, max_slots;
-    uint8_t place[SOQ__N_OPS]; /* instance of an op; instance 0 until placed otherwise */
+    struct soq__tensor tensors[SOQ__TENSORS_MAX];
+    uint32_t n_tensors;
+    void *staging; /* a tensor on its way between two memories that are both not the host's; NULL: none is needed */
     /* During a step. */
     const struct soq_step *step;
     struct soq_error *err;
     int rc;
     uint32_t current; /* instance between begin and end; n_instances: none */
+    double entered;
+    struct soq__copies copies; /* so far */
 };
 
-/* Chooses from [backend] use and initialises the primary backend. Needs done() even if it fails. */
+/* Chooses from [backend] use and initialises the primary backend: one that cannot be is left out with a warning, unless it is
+ * required. Needs done() even if it fails. */
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
                    const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
 
-/* Decides who runs ops of that description, initialising a further backend if need be. One backend runs all descriptions of an
- * op, and one runs both attention and kv_append: a description may move them on, never back, so ask again for the others until
- * nothing moves. The failure tells why each backend cannot. */
-int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err);
+/* The instance called NAME or NAME/VARIANT; initialises it. The message lists what there is. */
+int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *at_out, struct soq_error *err);
 
-/* The owner of memory, weights and buffers; and who runs attention and so holds the block tables. */
-const struct soq__instance *soq__exec_primary(const struct soq__exec *x);
-const struct soq__instance *soq__exec_attention_owner(const struct soq__exec *x);
-/* Every instance that runs ops is batch invariant. */
+/* Decides who runs an op of that description for layers whose home is `home`, initialising a further instance if need be. In
+ * this order: the home's guests that come earlier in `use`, the home, its other guests; then likewise each instance whose
+ * manifest provides host-ops. A guest is a plugin without memory that computes on another's, of its domain. The failure tells
+ * why each cannot. */
+int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
+                     struct soq_error *err);
+/* 0 if instance `at` runs the op; attention: kv_append too. */
+int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err);
+
+/* Every instance that is initialised is batch invariant. */
 bool soq__exec_is_batch_invariant(const struct soq__exec *x);
+
+/* A tensor in every memory of an initialised instance; view_out names it, in ops of this executor only. */
+int soq__exec_tensor_create(struct soq__exec *x, uint32_t rows, uint32_t cols, struct soq_view *view_out,
+                            struct soq_error *err);
+void soq__exec_tensors_free(struct soq__exec *x);
+/* Fills all copies of a constant. */
+int soq__exec_tensor_write(struct soq__exec *x, struct soq_view view, const float *src, struct soq_error *err);
+/* The view's rows in host memory, after end(): in place where a copy is there, else read into scratch. */
+int soq__exec_tensor_read(struct soq__exec *x, struct soq_view view, float *scratch, const float **data_out,
+                          struct soq_error *err);
 
 /* A step. err is filled by the first failure and must live until end. */
 void soq__exec_begin(struct soq__exec *x, const struct soq_step *step, struct soq_error *err);
 int soq__exec_end(struct soq__exec *x);
 
-void soq__exec_matmul(struct soq__exec *x, const struct soq_matmul_args *args);
-void soq__exec_embed(struct soq__exec *x, const struct soq_embed_args *args);
-void soq__exec_norm(struct soq__exec *x, const struct soq_norm_args *args);
-void soq__exec_rope_table(struct soq__exec *x, const struct soq_rope_table_args *args);
-void soq__exec_rope(struct soq__exec *x, const struct soq_rope_args *args);
-void soq__exec_activation(struct soq__exec *x, const struct soq_activation_args *args);
-void soq__exec_add(struct soq__exec *x, const struct soq_add_args *args);
-void soq__exec_scale(struct soq__exec *x, const struct soq_scale_args *args);
-void soq__exec_gather(struct soq__exec *x, const struct soq_gather_args *args);
-void soq__exec_kv_append(struct soq__exec *x, const struct soq_kv_append_args *args);
-void soq__exec_attention(struct soq__exec *x, const struct soq_attention_args *args);
+/* Ops, on the instance that placement chose. */
+void soq__exec_matmul(struct soq__exec *x, uint32_t at, const struct soq_matmul_args *args);
+void soq__exec_embed(struct soq__exec *x, uint32_t at, const struct soq_embed_args *args);
+void soq__exec_norm(struct soq__exec *x, uint32_t at, const struct soq_norm_args *args);
+void soq__exec_rope_table(struct soq__exec *x, uint32_t at, const struct soq_rope_table_args *args);
+void soq__exec_rope(struct soq__exec *x, uint32_t at, const struct soq_rope_args *args);
+void soq__exec_activation(struct soq__exec *x, uint32_t at, const struct soq_activation_args *args);
+void soq__exec_add(struct soq__exec *x, uint32_t at, const struct soq_add_args *args);
+void soq__exec_scale(struct soq__exec *x, uint32_t at, const struct soq_scale_args *args);
+void soq__exec_gather(struct soq__exec *x, uint32_t at, const struct soq_gather_args *args);
+void soq__exec_kv_append(struct soq__exec *x, uint32_t at, const struct soq_kv_append_args *args);
+void soq__exec_attention(struct soq__exec *x, uint32_t at, const struct soq_attention_args *args);
+
+/* "matmul" */
+const char *soq__op_name(uint32_t op);
 
 #endif

@@ -5,21 +5,22 @@
 #include "engine/pass.h"
 
 /* x += W y, with a norm between where the family has one */
-static void project_and_add(const struct pass *p, soq_weight w, soq_weight post_norm, struct soq_view y)
+static void project_and_add(const struct pass *p, const struct soq__net_layer *l, struct soq__weight w,
+                            struct soq__weight post_norm, struct soq_view y)
 {
-    if (!post_norm) {
+    if (!post_norm.handle) {
         matmul_add(p, w, y, p->x);
         return;
     }
     matmul(p, w, y, p->h);
     norm(p, post_norm, p->hp->dim[SOQ__DIM_EMBD], p->h, p->h);
-    add(p, p->x, p->h, p->x);
+    add(p, l, p->x, p->h, p->x);
 }
 
 /* x += O attention(rope(Q h), rope(K h), V h), h = norm(x) */
 static void attention_block(const struct pass *p, const struct soq__net_layer *l)
 {
-    const soq_weight *w = l->weights;
+    const struct soq__weight *w = l->weights;
 
     norm(p, w[SOQ__W_ATTN_NORM], p->hp->dim[SOQ__DIM_EMBD], p->x, p->h);
     matmul(p, w[SOQ__W_Q], p->h, p->q);
@@ -33,19 +34,19 @@ static void attention_block(const struct pass *p, const struct soq__net_layer *l
     rope(p, l, p->hp->n_kv_heads, p->k);
     kv_append(p, l, p->k, p->v);
     attention(p, l, p->q, p->a);
-    project_and_add(p, w[SOQ__W_O], w[SOQ__W_POST_ATTN_NORM], p->a);
+    project_and_add(p, l, w[SOQ__W_O], w[SOQ__W_POST_ATTN_NORM], p->a);
 }
 
 /* x += down(act(gate h) * (up h)), h = norm(x) */
 static void feed_forward_block(const struct pass *p, const struct soq__net_layer *l)
 {
-    const soq_weight *w = l->weights;
+    const struct soq__weight *w = l->weights;
 
     norm(p, w[SOQ__W_FFN_NORM], p->hp->dim[SOQ__DIM_EMBD], p->x, p->h);
     matmul(p, w[SOQ__W_GATE], p->h, p->gate);
     matmul(p, w[SOQ__W_UP], p->h, p->up);
-    gated_activation(p, p->gate, p->up, p->gate);
-    project_and_add(p, w[SOQ__W_DOWN], w[SOQ__W_POST_FFN_NORM], p->gate);
+    gated_activation(p, l, p->gate, p->up, p->gate);
+    project_and_add(p, l, w[SOQ__W_DOWN], w[SOQ__W_POST_FFN_NORM], p->gate);
 }
 
 /* logits = head norm(x), only for rows whose logits somebody wants */

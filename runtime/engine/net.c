@@ -1,94 +1,150 @@
-/* Putting a model on a backend: placement of ops, weights, activation buffers, RoPE frequencies. */
+/* Putting a model on its backends: placement of ops, weights, activation tensors, RoPE frequencies. */
 #include "engine/net.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "soquete/plugin.h"
+#include "engine/place.h"
 
-/* ---- Placement ------------------------------------------------------------------------------------------------------- */
+/* ---- Placement ----------------------------------------------------------------------------------------------------------- */
 
-static int place_simple(struct soq__net *net, struct soq_op_desc desc, struct soq_error *err)
+static const char *tensor_name(const struct soq__gguf_tensor *t, char buf[SOQ__GGUF_MAX_NAME + 1])
 {
+    memcpy(buf, t->name.data, t->name.len);
+    buf[t->name.len] = '\0';
+    return buf;
+}
+
+static int place_weight(struct soq__placement *pl, uint32_t home, const struct soq__gguf_tensor *t, struct soq_op_desc desc,
+                        struct soq__weight *out, struct soq_error *err)
+{
+    char name[SOQ__GGUF_MAX_NAME + 1];
+
     desc.struct_size = sizeof desc;
-    return soq__exec_place(net->exec, &desc, err);
+    return soq__place(pl, home, tensor_name(t, name), &desc, &out->at, err);
 }
 
-static int place_matmul(struct soq__net *net, const struct soq__gguf_tensor *t, struct soq_error *err)
+static struct soq_op_desc matmul_desc(const struct soq__gguf_tensor *t)
 {
-    return place_simple(
-        net,
-        (struct soq_op_desc){
-            .op = SOQ_OP_MATMUL, .weight_dtype = t->type, .rows = (uint32_t)t->ne[1], .cols = (uint32_t)t->ne[0]},
-        err);
+    return (struct soq_op_desc){
+        .op = SOQ_OP_MATMUL, .weight_dtype = t->type, .rows = (uint32_t)t->ne[1], .cols = (uint32_t)t->ne[0]};
 }
 
-static int place_attention(struct soq__net *net, const struct soq__kv_group_layout *g, struct soq_error *err)
+static int place_op(struct soq__placement *pl, uint32_t home, struct soq_op_desc desc, struct soq__op_places *places,
+                    struct soq_error *err)
 {
-    const struct soq__hparams *hp = &net->model->hparams;
-    struct soq_op_desc desc = {
+    uint32_t at;
+    int rc;
+
+    desc.struct_size = sizeof desc;
+    rc = soq__place(pl, home, NULL, &desc, &at, err);
+    if (rc)
+        return rc;
+    places->at[desc.op] = (uint8_t)at;
+    places->placed |= 1u << desc.op;
+    return 0;
+}
+
+/* Attention and append go together: who attends holds the layer's cache. */
+static int place_attention(struct soq__placement *pl, const struct soq__net_params *p, uint32_t layer,
+                           struct soq__op_places *places, uint32_t home, struct soq_error *err)
+{
+    const struct soq__hparams *hp = &p->model->hparams;
+    bool window = soq__layer_is_windowed(hp, layer) || p->plan->window;
+    const struct soq_op_desc desc = {
         .op = SOQ_OP_ATTENTION,
         .head_dim_k = hp->head_dim_k,
         .head_dim_v = hp->head_dim_v,
         .n_heads = hp->n_heads,
         .n_kv_heads = hp->n_kv_heads,
-        .key_format = g->planes[0].format.kind,
-        .key_dtype = g->planes[0].format.dtype,
-        .value_format = g->planes[1].format.kind,
-        .value_dtype = g->planes[1].format.dtype,
-        .flags = (g->window ? (uint32_t)SOQ_OPDESC_WINDOW : 0) | (hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0) |
-                 (g->sinks ? (uint32_t)SOQ_OPDESC_SEGMENTS : 0),
+        .key_format = p->planes[0].format.kind,
+        .key_dtype = p->planes[0].format.dtype,
+        .value_format = p->planes[1].format.kind,
+        .value_dtype = p->planes[1].format.dtype,
+        .flags = (window ? (uint32_t)SOQ_OPDESC_WINDOW : 0) | (hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0) |
+                 (p->plan->sinks ? (uint32_t)SOQ_OPDESC_SEGMENTS : 0),
     };
-    int rc = place_simple(net, desc, err);
+    int rc = place_op(pl, home, desc, places, err);
 
-    desc.op = SOQ_OP_KV_APPEND;
-    return rc ? rc : place_simple(net, desc, err);
+    places->at[SOQ_OP_KV_APPEND] = places->at[SOQ_OP_ATTENTION];
+    places->placed |= 1u << SOQ_OP_KV_APPEND;
+    return rc;
 }
 
-static int place_ops(struct soq__net *net, const struct soq__kv_layout *layout, struct soq_error *err)
+static int place_layer(struct soq__net *net, struct soq__placement *pl, const struct soq__net_params *p, uint32_t l,
+                       struct soq_error *err)
 {
     const struct soq__model *m = net->model;
     const struct soq__arch *arch = m->hparams.arch;
-    const struct soq_op_desc simple[] = {
-        {.op = SOQ_OP_EMBED, .weight_dtype = m->token_embd->type},
-        {.op = SOQ_OP_NORM, .kind = arch->norm},
-        {.op = SOQ_OP_ROPE_TABLE},
+    struct soq__net_layer *layer = &net->layers[l];
+    const struct soq_op_desc ops[] = {
         {.op = SOQ_OP_ROPE, .kind = arch->rope, .head_dim_k = m->hparams.head_dim_k},
         {.op = SOQ_OP_ACTIVATION, .kind = arch->activation},
         {.op = SOQ_OP_ADD},
-        {.op = SOQ_OP_SCALE},
-        {.op = SOQ_OP_GATHER},
     };
     int rc = 0;
 
-    for (size_t i = 0; !rc && i < sizeof simple / sizeof simple[0]; i++)
-        rc = place_simple(net, simple[i], err);
-    for (uint32_t l = 0; !rc && l < m->hparams.n_layers; l++)
-        for (int i = 0; !rc && i < SOQ__N_LAYER_TENSORS; i++)
-            if (m->layers[l].tensors[i] && soq__layer_tensors[i].use == SOQ_USE_MATMUL)
-                rc = place_matmul(net, m->layers[l].tensors[i], err);
+    layer->home = pl->home[l];
+    for (int i = 0; !rc && i < SOQ__N_LAYER_TENSORS; i++) {
+        const struct soq__gguf_tensor *t = m->layers[l].tensors[i];
+        struct soq_op_desc norm = {.op = SOQ_OP_NORM, .kind = arch->norm};
+
+        if (t)
+            rc = place_weight(pl, layer->home, t, soq__layer_tensors[i].use == SOQ_USE_VECTOR ? norm : matmul_desc(t),
+                              &layer->weights[i], err);
+    }
+    for (size_t i = 0; !rc && i < sizeof ops / sizeof ops[0]; i++)
+        rc = place_op(pl, layer->home, ops[i], &layer->places, err);
+    return rc ? rc : place_attention(pl, p, l, &layer->places, layer->home, err);
+}
+
+/* Before the first layer and after the last: at the homes of these. */
+static int place_ends(struct soq__net *net, struct soq__placement *pl, struct soq_error *err)
+{
+    const struct soq__model *m = net->model;
+    uint32_t first = pl->home[0], last = pl->home[m->hparams.n_layers - 1];
+    const struct soq__gguf_tensor *head = m->output ? m->output : m->token_embd;
+    int rc = place_weight(pl, first, m->token_embd,
+                          (struct soq_op_desc){.op = SOQ_OP_EMBED, .weight_dtype = m->token_embd->type}, &net->embd, err);
+
     if (!rc)
-        rc = place_matmul(net, m->output ? m->output : m->token_embd, err);
-    for (uint32_t g = 0; !rc && g < layout->n_groups; g++)
-        rc = place_attention(net, &layout->groups[g], err);
+        rc = place_weight(pl, last, m->output_norm, (struct soq_op_desc){.op = SOQ_OP_NORM, .kind = m->hparams.arch->norm},
+                          &net->output_norm, err);
+    if (!rc)
+        rc = place_weight(pl, last, head, matmul_desc(head), &net->output, err);
+    if (!rc)
+        rc = place_op(pl, first, (struct soq_op_desc){.op = SOQ_OP_ROPE_TABLE}, &net->places, err);
+    if (!rc)
+        rc = place_op(pl, last, (struct soq_op_desc){.op = SOQ_OP_GATHER}, &net->places, err);
+    if (!rc && m->hparams.logit_softcap > 0)
+        rc = place_op(pl, last, (struct soq_op_desc){.op = SOQ_OP_SCALE}, &net->places, err);
     return rc;
 }
 
-/* An op that a later description moves to another backend must suit that one in its earlier descriptions too. */
-static int settle_ops(struct soq__net *net, const struct soq__kv_layout *layout, struct soq_error *err)
+int soq__net_place(struct soq__net *net, const struct soq__net_params *p, struct soq_error *err)
 {
-    uint8_t before[SOQ__N_OPS];
+    struct soq__placement pl;
     int rc;
 
-    do {
-        memcpy(before, net->exec->place, sizeof before);
-        rc = place_ops(net, layout, err);
-    } while (!rc && memcmp(before, net->exec->place, sizeof before) != 0);
+    *net = (struct soq__net){.model = p->model, .exec = p->exec};
+    net->layers = soq__alloc_zero(p->model->hparams.n_layers, sizeof *net->layers);
+    if (!net->layers)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for %u layers", p->model->hparams.n_layers);
+    rc = soq__placement_init(&pl, p->exec, p->model->hparams.n_layers, err);
+    if (rc)
+        return rc;
+    rc = place_ends(net, &pl, err);
+    for (uint32_t l = 0; !rc && l < p->model->hparams.n_layers; l++)
+        rc = place_layer(net, &pl, p, l, err);
+    if (!rc)
+        rc = soq__placement_check_used(&pl, err);
+    soq__placement_done(&pl);
     return rc;
 }
 
-/* ---- Weights --------------------------------------------------------------------------------------------------------- */
+/* ---- Weights ------------------------------------------------------------------------------------------------------------- */
 
 struct loader {
     struct soq__net *net;
@@ -97,15 +153,16 @@ struct loader {
     struct soq_error *err;
 };
 
-static int prepare(struct loader *ld, const struct soq__gguf_tensor *t, uint32_t uses, soq_weight *out)
+/* Prepares a tensor on the instance that w->at names. last: nobody needs the file's pages after it. */
+static int prepare(struct loader *ld, const struct soq__gguf_tensor *t, uint32_t uses, struct soq__weight *w, bool last)
 {
-    const struct soq__instance *in = soq__exec_primary(ld->net->exec);
+    const struct soq__instance *in = &ld->net->exec->instances[w->at];
     struct soq_weight_info info = {.struct_size = sizeof info};
     char name[SOQ__GGUF_MAX_NAME + 1];
     struct soq_weight_desc desc = {
         .struct_size = sizeof desc,
         .dtype = t->type,
-        .name = name,
+        .name = tensor_name(t, name),
         .data = t->data,
         .bytes = t->bytes,
         .rows = (uint32_t)t->ne[1],
@@ -114,23 +171,36 @@ static int prepare(struct loader *ld, const struct soq__gguf_tensor *t, uint32_t
         .may_repack = 1,
         .n_shards = 1,
     };
-    int rc;
+    int rc = in->ops->memory->weight_prepare(in->self, &desc, &info, ld->err);
 
-    memcpy(name, t->name.data, t->name.len);
-    name[t->name.len] = '\0';
-    rc = in->ops->memory->weight_prepare(in->self, &desc, &info, ld->err);
     if (rc) {
         soq__fail_prefix(ld->err, "%s: tensor %s", soq__gguf_path(ld->net->model->gguf), name);
         return rc;
     }
-    *out = info.weight;
+    w->handle = info.weight;
     ld->net->weight_bytes += info.bytes;
-    if (!(info.flags & SOQ_WEIGHT_KEEPS_SOURCE))
+    if (last && !(info.flags & SOQ_WEIGHT_KEEPS_SOURCE))
         soq__gguf_tensor_drop(ld->net->model->gguf, t);
     ld->done += t->bytes;
     if (ld->params->progress && ld->params->progress(ld->params->progress_arg, ld->done, ld->total))
         return soq__fail(ld->err, SOQ_ECANCELLED, "loading was cancelled");
     return 0;
+}
+
+/* A tied embedding is held once where one instance looks up and multiplies, else once on each. */
+static int load_embedding(struct loader *ld)
+{
+    const struct soq__model *m = ld->net->model;
+    struct soq__net *net = ld->net;
+    int rc;
+
+    if (!m->output && net->embd.at == net->output.at) {
+        rc = prepare(ld, m->token_embd, SOQ_USE_EMBED | SOQ_USE_MATMUL, &net->embd, true);
+        net->output.handle = net->embd.handle;
+        return rc;
+    }
+    rc = prepare(ld, m->token_embd, SOQ_USE_EMBED, &net->embd, m->output != NULL);
+    return rc ? rc : prepare(ld, m->output ? m->output : m->token_embd, SOQ_USE_MATMUL, &net->output, true);
 }
 
 static int load_layer(struct loader *ld, uint32_t l, const struct soq__kv_layout *layout)
@@ -144,11 +214,12 @@ static int load_layer(struct loader *ld, uint32_t l, const struct soq__kv_layout
     layer->windowed = soq__layer_is_windowed(&m->hparams, l);
     for (int i = 0; !rc && i < SOQ__N_LAYER_TENSORS; i++)
         if (m->layers[l].tensors[i])
-            rc = prepare(ld, m->layers[l].tensors[i], soq__layer_tensors[i].use, &layer->weights[i]);
+            rc = prepare(ld, m->layers[l].tensors[i], soq__layer_tensors[i].use, &layer->weights[i], true);
     return rc;
 }
 
-static int load_weights(struct soq__net *net, const struct soq__net_params *params, struct soq_error *err)
+static int load_weights(struct soq__net *net, const struct soq__net_params *params, const struct soq__kv_layout *layout,
+                        struct soq_error *err)
 {
     const struct soq__model *m = net->model;
     struct loader ld = {.net = net, .params = params, .err = err};
@@ -156,57 +227,35 @@ static int load_weights(struct soq__net *net, const struct soq__net_params *para
 
     for (size_t i = 0; i < soq__gguf_n_tensors(m->gguf); i++)
         ld.total += soq__gguf_tensor_at(m->gguf, i)->bytes;
-    rc = prepare(&ld, m->token_embd, m->output ? SOQ_USE_EMBED : SOQ_USE_EMBED | SOQ_USE_MATMUL, &net->embd);
+    rc = load_embedding(&ld);
     if (!rc)
-        rc = prepare(&ld, m->output_norm, SOQ_USE_VECTOR, &net->output_norm);
-    if (!rc && m->output)
-        rc = prepare(&ld, m->output, SOQ_USE_MATMUL, &net->output);
+        rc = prepare(&ld, m->output_norm, SOQ_USE_VECTOR, &net->output_norm, true);
     for (uint32_t l = 0; !rc && l < m->hparams.n_layers; l++)
-        rc = load_layer(&ld, l, params->layout);
-    if (!rc && !m->output)
-        net->output = net->embd;
+        rc = load_layer(&ld, l, layout);
     return rc;
 }
 
-/* ---- Buffers --------------------------------------------------------------------------------------------------------- */
-
-static int make_view(struct soq__net *net, uint32_t rows, uint32_t cols, struct soq_view *out, struct soq_error *err)
-{
-    const struct soq__instance *in = soq__exec_primary(net->exec);
-    uint64_t bytes = (uint64_t)rows * cols * sizeof(float);
-    soq_buffer buffer;
-    int rc = in->ops->memory->buffer_alloc(in->self, bytes, &buffer, err);
-
-    if (rc) {
-        soq__fail_prefix(err, "activation buffer of %u x %u", rows, cols);
-        return rc;
-    }
-    net->buffers[net->n_buffers++] = buffer;
-    net->buffer_bytes += bytes;
-    *out = (struct soq_view){.buffer = buffer, .rows = rows, .cols = cols, .row_stride = cols, .dtype = SOQ_DTYPE_F32};
-    return 0;
-}
+/* ---- Tensors ------------------------------------------------------------------------------------------------------------- */
 
 static int make_rope(struct soq__net *net, const struct soq__rope_params *rope, uint32_t max_rows, struct soq__rope_view *out,
                      struct soq_error *err)
 {
-    const struct soq__instance *in = soq__exec_primary(net->exec);
     float *inv_freq = soq__alloc_array(rope->n_rot / 2, sizeof(float));
     int rc;
 
     if (!inv_freq)
         return soq__fail(err, SOQ_ENOMEM, "out of memory for RoPE frequencies");
     soq__rope_frequencies(rope, inv_freq, &out->mscale);
-    rc = make_view(net, 1, rope->n_rot / 2, &out->inv_freq, err);
+    rc = soq__exec_tensor_create(net->exec, 1, rope->n_rot / 2, &out->inv_freq, err);
     if (!rc)
-        rc = in->ops->memory->buffer_write(in->self, out->inv_freq.buffer, 0, inv_freq, rope->n_rot / 2 * sizeof(float), err);
+        rc = soq__exec_tensor_write(net->exec, out->inv_freq, inv_freq, err);
     if (!rc)
-        rc = make_view(net, max_rows, rope->n_rot, &out->table, err);
+        rc = soq__exec_tensor_create(net->exec, max_rows, rope->n_rot, &out->table, err);
     soq__free(inv_freq);
     return rc;
 }
 
-static int make_buffers(struct soq__net *net, const struct soq__net_params *p, struct soq_error *err)
+static int make_tensors(struct soq__net *net, const struct soq__net_params *p, struct soq_error *err)
 {
     const struct soq__hparams *hp = &net->model->hparams;
     const struct {
@@ -223,7 +272,7 @@ static int make_buffers(struct soq__net *net, const struct soq__net_params *p, s
     int rc = 0;
 
     for (size_t i = 0; !rc && i < sizeof wanted / sizeof wanted[0]; i++)
-        rc = make_view(net, wanted[i].rows, hp->dim[wanted[i].cols], wanted[i].view, err);
+        rc = soq__exec_tensor_create(net->exec, wanted[i].rows, hp->dim[wanted[i].cols], wanted[i].view, err);
     if (!rc)
         rc = make_rope(net, &hp->rope, p->max_rows, &net->rope[0], err);
     if (!rc && hp->window)
@@ -231,51 +280,38 @@ static int make_buffers(struct soq__net *net, const struct soq__net_params *p, s
     return rc;
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------------ */
+/* ---- Life ---------------------------------------------------------------------------------------------------------------- */
 
-int soq__net_init(struct soq__net *net, const struct soq__net_params *params, struct soq_error *err)
+int soq__net_load(struct soq__net *net, const struct soq__net_params *params, const struct soq__kv_layout *layout,
+                  struct soq_error *err)
 {
-    int rc = 0;
+    int rc = make_tensors(net, params, err);
 
-    *net = (struct soq__net){.model = params->model, .exec = params->exec};
-    net->layers = soq__alloc_zero(params->model->hparams.n_layers, sizeof *net->layers);
-    if (!net->layers)
-        rc = soq__fail(err, SOQ_ENOMEM, "out of memory for %u layers", params->model->hparams.n_layers);
-    if (!rc)
-        rc = settle_ops(net, params->layout, err);
-    if (!rc)
-        rc = make_buffers(net, params, err);
-    if (!rc)
-        rc = load_weights(net, params, err);
-    if (rc)
-        soq__net_done(net);
-    return rc;
+    return rc ? rc : load_weights(net, params, layout, err);
 }
 
-static void free_weight(const struct soq__net *net, soq_weight w)
+static void free_weight(const struct soq__net *net, struct soq__weight w)
 {
-    const struct soq__instance *in = soq__exec_primary(net->exec);
+    const struct soq__instance *in = &net->exec->instances[w.at];
 
-    if (w)
-        in->ops->memory->weight_free(in->self, w);
+    if (w.handle)
+        in->ops->memory->weight_free(in->self, w.handle);
 }
 
 void soq__net_done(struct soq__net *net)
 {
-    const struct soq__instance *in;
+    bool tied_once = net->output.at == net->embd.at && net->output.handle == net->embd.handle;
 
     if (!net->exec)
         return;
-    in = soq__exec_primary(net->exec);
-    if (net->output != net->embd)
+    if (!tied_once)
         free_weight(net, net->output);
     free_weight(net, net->embd);
     free_weight(net, net->output_norm);
     for (uint32_t l = 0; net->layers && l < net->model->hparams.n_layers; l++)
         for (int i = 0; i < SOQ__N_LAYER_TENSORS; i++)
             free_weight(net, net->layers[l].weights[i]);
-    for (uint32_t i = 0; i < net->n_buffers; i++)
-        in->ops->memory->buffer_free(in->self, net->buffers[i]);
+    soq__exec_tensors_free(net->exec);
     soq__free(net->layers);
     *net = (struct soq__net){0};
 }

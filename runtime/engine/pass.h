@@ -23,61 +23,58 @@ struct pass {
         .struct_size = sizeof(struct type), __VA_ARGS__                                                                        \
     }
 
-/* The first n rows. */
-static inline struct soq_view soq__rows(struct soq_view v, uint32_t n)
-{
-    v.rows = n;
-    return v;
-}
-
 /* y = scale * embedding of each row's token */
 static inline void embed(const struct pass *p, struct soq_view y)
 {
-    soq__exec_embed(p->exec, SOQ__ARGS(soq_embed_args, .scale = p->hp->embed_scale, .weight = p->net->embd, .y = y));
+    soq__exec_embed(p->exec, p->net->embd.at,
+                    SOQ__ARGS(soq_embed_args, .scale = p->hp->embed_scale, .weight = p->net->embd.handle, .y = y));
 }
 
 /* y = W x */
-static inline void matmul(const struct pass *p, soq_weight w, struct soq_view x, struct soq_view y)
+static inline void matmul(const struct pass *p, struct soq__weight w, struct soq_view x, struct soq_view y)
 {
-    soq__exec_matmul(p->exec, SOQ__ARGS(soq_matmul_args, .weight = w, .x = x, .y = y));
+    soq__exec_matmul(p->exec, w.at, SOQ__ARGS(soq_matmul_args, .weight = w.handle, .x = x, .y = y));
 }
 
 /* y += W x */
-static inline void matmul_add(const struct pass *p, soq_weight w, struct soq_view x, struct soq_view y)
+static inline void matmul_add(const struct pass *p, struct soq__weight w, struct soq_view x, struct soq_view y)
 {
-    soq__exec_matmul(p->exec, SOQ__ARGS(soq_matmul_args, .accumulate = 1, .weight = w, .x = x, .y = y));
+    soq__exec_matmul(p->exec, w.at, SOQ__ARGS(soq_matmul_args, .accumulate = 1, .weight = w.handle, .x = x, .y = y));
 }
 
 /* y = x, each run of `width` columns normalised and multiplied by w */
-static inline void norm(const struct pass *p, soq_weight w, uint32_t width, struct soq_view x, struct soq_view y)
+static inline void norm(const struct pass *p, struct soq__weight w, uint32_t width, struct soq_view x, struct soq_view y)
 {
-    soq__exec_norm(p->exec, SOQ__ARGS(soq_norm_args, .kind = p->hp->arch->norm, .width = width, .eps = p->hp->norm_eps,
-                                      .weight = w, .x = x, .y = y));
+    soq__exec_norm(p->exec, w.at,
+                   SOQ__ARGS(soq_norm_args, .kind = p->hp->arch->norm, .width = width, .eps = p->hp->norm_eps,
+                             .weight = w.handle, .x = x, .y = y));
 }
 
 /* y = a + b */
-static inline void add(const struct pass *p, struct soq_view a, struct soq_view b, struct soq_view y)
+static inline void add(const struct pass *p, const struct soq__net_layer *l, struct soq_view a, struct soq_view b,
+                       struct soq_view y)
 {
-    soq__exec_add(p->exec, SOQ__ARGS(soq_add_args, .a = a, .b = b, .y = y));
+    soq__exec_add(p->exec, l->places.at[SOQ_OP_ADD], SOQ__ARGS(soq_add_args, .a = a, .b = b, .y = y));
 }
 
 /* y = act(gate) * up */
-static inline void gated_activation(const struct pass *p, struct soq_view gate, struct soq_view up, struct soq_view y)
+static inline void gated_activation(const struct pass *p, const struct soq__net_layer *l, struct soq_view gate,
+                                    struct soq_view up, struct soq_view y)
 {
-    soq__exec_activation(p->exec,
+    soq__exec_activation(p->exec, l->places.at[SOQ_OP_ACTIVATION],
                          SOQ__ARGS(soq_activation_args, .kind = p->hp->arch->activation, .gate = gate, .up = up, .y = y));
 }
 
 /* x = cap * tanh(x / cap) */
 static inline void softcap(const struct pass *p, float cap, struct soq_view x)
 {
-    soq__exec_scale(p->exec, SOQ__ARGS(soq_scale_args, .scale = 1.0f, .cap = cap, .x = x));
+    soq__exec_scale(p->exec, p->net->places.at[SOQ_OP_SCALE], SOQ__ARGS(soq_scale_args, .scale = 1.0f, .cap = cap, .x = x));
 }
 
 /* y = the rows of x whose logits somebody wants */
 static inline void gather_outputs(const struct pass *p, struct soq_view x, struct soq_view y)
 {
-    soq__exec_gather(p->exec, SOQ__ARGS(soq_gather_args, .x = x, .y = y));
+    soq__exec_gather(p->exec, p->net->places.at[SOQ_OP_GATHER], SOQ__ARGS(soq_gather_args, .x = x, .y = y));
 }
 
 /* Cosines and sines of every row's position, once for all layers. */
@@ -85,7 +82,7 @@ static inline void rope_tables(const struct pass *p)
 {
     for (int windowed = 0; windowed < 2; windowed++)
         if (p->rope_table[windowed].buffer)
-            soq__exec_rope_table(p->exec,
+            soq__exec_rope_table(p->exec, p->net->places.at[SOQ_OP_ROPE_TABLE],
                                  SOQ__ARGS(soq_rope_table_args, .mscale = p->net->rope[windowed].mscale,
                                            .inv_freq = p->net->rope[windowed].inv_freq, .table = p->rope_table[windowed]));
 }
@@ -93,15 +90,17 @@ static inline void rope_tables(const struct pass *p)
 /* Rotates every head of x by its row's position. */
 static inline void rope(const struct pass *p, const struct soq__net_layer *l, uint32_t heads, struct soq_view x)
 {
-    soq__exec_rope(p->exec, SOQ__ARGS(soq_rope_args, .kind = p->hp->arch->rope, .n_heads = heads, .head_dim = p->hp->head_dim_k,
-                                      .x = x, .table = p->rope_table[l->windowed]));
+    soq__exec_rope(p->exec, l->places.at[SOQ_OP_ROPE],
+                   SOQ__ARGS(soq_rope_args, .kind = p->hp->arch->rope, .n_heads = heads, .head_dim = p->hp->head_dim_k, .x = x,
+                             .table = p->rope_table[l->windowed]));
 }
 
 /* k and v of every row go to its place in the cache. */
 static inline void kv_append(const struct pass *p, const struct soq__net_layer *l, struct soq_view k, struct soq_view v)
 {
     soq__exec_kv_append(
-        p->exec, SOQ__ARGS(soq_kv_append_args, .layer = l->index, .group = p->kv->groups[l->group].handle, .k = k, .v = v));
+        p->exec, l->places.at[SOQ_OP_KV_APPEND],
+        SOQ__ARGS(soq_kv_append_args, .layer = l->index, .group = p->kv->groups[l->group].handle, .k = k, .v = v));
 }
 
 /* out = softmax(scale * q K) V over what each row sees of its sequence's cache, itself included */
@@ -109,12 +108,13 @@ static inline void attention(const struct pass *p, const struct soq__net_layer *
 {
     const struct soq__kv_group *group = &p->kv->groups[l->group];
 
-    soq__exec_attention(
-        p->exec, SOQ__ARGS(soq_attention_args, .layer = l->index, .group = group->handle, .n_heads = p->hp->n_heads,
-                           .n_kv_heads = p->hp->n_kv_heads, .head_dim_k = p->hp->head_dim_k, .head_dim_v = p->hp->head_dim_v,
-                           .scale = p->hp->attn_scale, .softcap = p->hp->attn_softcap, .window = group->layout.window,
-                           .sinks = group->layout.sinks, .inv_freq = p->net->rope[l->windowed].inv_freq,
-                           .rope_kind = p->hp->arch->rope, .n_rot = p->hp->rope.n_rot, .q = q, .out = out));
+    soq__exec_attention(p->exec, l->places.at[SOQ_OP_ATTENTION],
+                        SOQ__ARGS(soq_attention_args, .layer = l->index, .group = group->handle, .n_heads = p->hp->n_heads,
+                                  .n_kv_heads = p->hp->n_kv_heads, .head_dim_k = p->hp->head_dim_k,
+                                  .head_dim_v = p->hp->head_dim_v, .scale = p->hp->attn_scale, .softcap = p->hp->attn_softcap,
+                                  .window = group->layout.window, .sinks = group->layout.sinks,
+                                  .inv_freq = p->net->rope[l->windowed].inv_freq, .rope_kind = p->hp->arch->rope,
+                                  .n_rot = p->hp->rope.n_rot, .q = q, .out = out));
 }
 
 #endif

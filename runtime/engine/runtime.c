@@ -175,15 +175,15 @@ int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_
         .n_parameters = m->model->n_parameters,
         .weight_bytes = e->net.weight_bytes,
         .family = m->model->hparams.arch->name,
-        .backend = soq__exec_primary(&e->exec)->choice->plugin->id,
+        .backend = e->exec.choices[e->exec.primary].plugin->id,
         .has_template = m->model->chat_template != NULL,
         .has_vocabulary = m->model->tokenizer != NULL,
     };
 
     pthread_mutex_lock(&e->lock);
-    full.kv_limit = e->kv.arena.limit;
-    full.kv_used = e->kv.arena.used;
-    full.kv_peak = e->kv.arena.peak;
+    full.kv_limit = e->kv.budget.limit;
+    full.kv_used = e->kv.budget.used;
+    full.kv_peak = e->kv.budget.peak;
     pthread_mutex_unlock(&e->lock);
     return soq__struct_out(info, &full, "soq_model_info", err);
 }

@@ -175,20 +175,6 @@ static void plan(struct soq__engine *e)
 
 /* ---- After the forward pass ------------------------------------------------------------------------------------------ */
 
-static int read_logits(struct soq__engine *e, const float **logits_out, struct soq_error *err)
-{
-    const struct soq__instance *in = soq__exec_primary(&e->exec);
-    const struct soq_view *v = &e->net.logits;
-
-    *logits_out = e->logits;
-    if (!e->logits) {
-        *logits_out = (const float *)(uintptr_t)(v->buffer + v->offset); /* the host's own memory */
-        return 0;
-    }
-    return in->ops->memory->buffer_read(in->self, v->buffer, v->offset, e->logits,
-                                        (uint64_t)e->step.n_outputs * v->cols * sizeof(float), err);
-}
-
 /* Draws the next token from the job's last row. */
 static int sample(struct soq__engine *e, struct soq__job *job, float *logits, struct soq_sampled *out)
 {
@@ -309,7 +295,7 @@ bool soq__engine_step(struct soq__engine *e)
         e->stepping = false;
     }
     if (!rc && e->step.n_outputs)
-        rc = read_logits(e, &logits, &e->step_err);
+        rc = soq__exec_tensor_read(&e->exec, soq__rows(e->net.logits, e->step.n_outputs), e->logits, &logits, &e->step_err);
     else
         logits = NULL;
     if (rc) {

@@ -10,6 +10,7 @@
 static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params *p, uint32_t index, struct soq_error *err)
 {
     struct soq__kv_group *g = &c->groups[index];
+    const struct soq__kv_owner *owner = &p->owners[index];
     struct soq_kv_group_desc desc;
     uint64_t most;
     int rc;
@@ -28,13 +29,13 @@ static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params
         .planes = g->layout.planes,
         .block_bytes = g->layout.block_bytes,
     };
-    rc = c->arena.attention->attention->group_create(c->arena.attention_self, &desc, &g->handle, err);
+    rc = owner->attention->attention->group_create(owner->attention_self, &desc, &g->handle, err);
     if (rc)
         return rc;
     most = (uint64_t)p->max_slots * (soq__kv_group_blocks(p->layout, index, p->context, p->chunk) + 1);
-    rc = soq__kv_pool_init(&g->pool, &c->arena, g->handle, g->layout.block_bytes, most, err);
+    rc = soq__kv_pool_init(&g->pool, &c->budget, owner, g->handle, g->layout.block_bytes, most, err);
     if (rc)
-        c->arena.attention->attention->group_free(c->arena.attention_self, g->handle);
+        owner->attention->attention->group_free(owner->attention_self, g->handle);
     else
         c->n_groups = index + 1;
     return rc;
@@ -45,7 +46,7 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
     int rc = 0;
 
     *c = (struct soq__kv_cache){
-        .arena = p->arena,
+        .budget = {.limit = p->limit},
         .policy = p->policy,
         .block_tokens = p->layout->block_tokens,
         .context = p->context,
@@ -68,8 +69,10 @@ void soq__kv_cache_done(struct soq__kv_cache *c)
 {
     soq__kv_delivered(c);
     for (uint32_t i = 0; i < c->n_groups; i++) {
+        const struct soq__kv_owner owner = c->groups[i].pool.owner;
+
         soq__kv_pool_done(&c->groups[i].pool);
-        c->arena.attention->attention->group_free(c->arena.attention_self, c->groups[i].handle);
+        owner.attention->attention->group_free(owner.attention_self, c->groups[i].handle);
     }
     soq__free(c->slots);
     soq__free(c->ranges);
@@ -197,7 +200,7 @@ bool soq__kv_promises_fit(const struct soq__kv_cache *c)
 
     for (uint32_t g = 0; g < c->n_groups; g++)
         bytes += soq__kv_pool_bytes_for(&c->groups[g].pool, c->groups[g].pool.n_used + promised(c, g));
-    return bytes <= c->arena.limit;
+    return bytes <= c->budget.limit;
 }
 
 uint32_t soq__kv_max_segments(const struct soq__kv_cache *c)

@@ -27,7 +27,7 @@ struct soq__kv_group {
 };
 
 struct soq__kv_cache {
-    struct soq__kv_arena arena;
+    struct soq__kv_budget budget;
     struct soq__kv_group groups[SOQ__KV_GROUPS_MAX];
     uint32_t n_groups;
     struct soq__kv_policy policy;
@@ -59,7 +59,8 @@ struct soq__kv_seq {
 };
 
 struct soq__kv_cache_params {
-    struct soq__kv_arena arena; /* limit set */
+    uint64_t limit;                                  /* bytes of all groups together */
+    struct soq__kv_owner owners[SOQ__KV_GROUPS_MAX]; /* by group */
     const struct soq__kv_layout *layout;
     struct soq__kv_policy policy; /* self initialised; plan as described; not owned */
     uint32_t context, chunk, max_slots;

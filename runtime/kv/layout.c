@@ -45,18 +45,41 @@ static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_pa
     return 0;
 }
 
-static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, bool windowed,
+int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *p, struct soq_error *err)
+{
+    int rc = plane_init(&planes[0], p, SOQ_PLANE_KEY, err);
+
+    return rc ? rc : plane_init(&planes[1], p, SOQ_PLANE_VALUE, err);
+}
+
+static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, bool windowed, uint32_t owner,
                       struct soq_error *err)
 {
-    int rc;
-
     g->kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL;
+    g->owner = owner;
     g->window = windowed ? p->hparams->window : p->plan.window;
     g->sinks = windowed ? 0 : p->plan.sinks;
     g->n_planes = 2;
-    rc = plane_init(&g->planes[0], p, SOQ_PLANE_KEY, err);
-    if (!rc)
-        rc = plane_init(&g->planes[1], p, SOQ_PLANE_VALUE, err);
+    return soq__kv_planes_init(g->planes, p, err);
+}
+
+/* The group of layers like this one, made if it is the first. */
+static int group_for(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, bool windowed, uint32_t owner,
+                     uint32_t *group_out, struct soq_error *err)
+{
+    enum soq_kv_group_kind kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL;
+    uint32_t g = 0;
+    int rc;
+
+    while (g < layout->n_groups && (layout->groups[g].kind != kind || layout->groups[g].owner != owner))
+        g++;
+    *group_out = g;
+    if (g < layout->n_groups)
+        return 0;
+    if (g == SOQ__KV_GROUPS_MAX)
+        return soq__fail(err, SOQ_ELIMIT, "KV cache: layers on more than %d backends and kinds", SOQ__KV_GROUPS_MAX);
+    rc = group_init(&layout->groups[g], p, windowed, owner, err);
+    layout->n_groups += !rc;
     return rc;
 }
 
@@ -70,7 +93,6 @@ static void group_size(struct soq__kv_group_layout *g)
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
 {
     uint32_t n_layers = p->hparams->n_layers;
-    int32_t group_of[2] = {-1, -1}; /* by windowed or not */
 
     *layout = (struct soq__kv_layout){.block_tokens = p->block_tokens};
     layout->layer_group = soq__alloc_array(n_layers, sizeof *layout->layer_group);
@@ -80,19 +102,14 @@ int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layo
         return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     }
     for (uint32_t l = 0; l < n_layers; l++) {
-        bool windowed = soq__layer_is_windowed(p->hparams, l);
+        uint32_t *group = &layout->layer_group[l];
+        int rc = group_for(layout, p, soq__layer_is_windowed(p->hparams, l), p->owners ? p->owners[l] : 0, group, err);
 
-        if (group_of[windowed] < 0) {
-            int rc = group_init(&layout->groups[layout->n_groups], p, windowed, err);
-
-            if (rc) {
-                soq__kv_layout_done(layout);
-                return rc;
-            }
-            group_of[windowed] = (int32_t)layout->n_groups++;
+        if (rc) {
+            soq__kv_layout_done(layout);
+            return rc;
         }
-        layout->layer_group[l] = (uint32_t)group_of[windowed];
-        layout->layer_in_group[l] = layout->groups[group_of[windowed]].n_layers++;
+        layout->layer_in_group[l] = layout->groups[*group].n_layers++;
     }
     for (uint32_t i = 0; i < layout->n_groups; i++)
         group_size(&layout->groups[i]);

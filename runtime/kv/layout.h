@@ -8,11 +8,12 @@
 #include "model/hparams.h"
 #include "soquete/plugin.h"
 
-#define SOQ__KV_GROUPS_MAX 4
+#define SOQ__KV_GROUPS_MAX 8
 #define SOQ__KV_PLANES_MAX 3
 
 struct soq__kv_group_layout {
     enum soq_kv_group_kind kind;
+    uint32_t owner; /* whoever computes the attention of its layers, as the caller numbers them */
     uint32_t n_layers;
     uint32_t window, sinks; /* masks: the model's own window, which policies leave alone, else the policy's; 0: none */
     struct soq_kv_plane planes[SOQ__KV_PLANES_MAX];
@@ -32,10 +33,13 @@ struct soq__kv_layout_params {
     const struct soq__hparams *hparams;
     uint32_t block_tokens;
     struct soq_kv_plan plan;
+    const uint8_t *owners; /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
     const struct soq_kv_codec_ops *codec_k, *codec_v;
     void *codec_k_self, *codec_v_self;
 };
 
+/* The planes of keys and values as the codecs describe them. */
+int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *params, struct soq_error *err);
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *params, struct soq_error *err);
 void soq__kv_layout_done(struct soq__kv_layout *layout);
 

@@ -16,16 +16,17 @@ uint64_t soq__kv_slab_bytes(uint64_t block_bytes)
     return block_bytes >= SLAB_BYTES ? block_bytes : SLAB_BYTES / block_bytes * block_bytes;
 }
 
-int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes,
-                      uint64_t max_blocks, struct soq_error *err)
+int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_budget *budget, const struct soq__kv_owner *owner,
+                      soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks, struct soq_error *err)
 {
     uint64_t slab_bytes = soq__kv_slab_bytes(block_bytes);
     uint64_t per_slab = slab_bytes / block_bytes;
-    uint64_t max_slabs = min_u64((max_blocks + per_slab - 1) / per_slab, arena->limit / slab_bytes);
+    uint64_t max_slabs = min_u64((max_blocks + per_slab - 1) / per_slab, budget->limit / slab_bytes);
 
     max_slabs = min_u64(max_slabs, SOQ_BLOCK_INDEX_MASK / per_slab);
     *pool = (struct soq__kv_pool){
-        .arena = arena,
+        .budget = budget,
+        .owner = *owner,
         .group = group,
         .block_bytes = block_bytes,
         .slab_bytes = slab_bytes,
@@ -44,13 +45,13 @@ int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, so
 
 static void slab_release(struct soq__kv_pool *pool, uint32_t slab)
 {
-    const struct soq__kv_arena *a = pool->arena;
+    const struct soq__kv_owner *o = &pool->owner;
     uint32_t first = slab * pool->blocks_per_slab;
 
-    a->attention->attention->group_slab(a->attention_self, pool->group, 0, first, pool->blocks_per_slab, 0, NULL);
-    a->memory->memory->buffer_free(a->memory_self, pool->slabs[slab].buffer);
+    o->attention->attention->group_slab(o->attention_self, pool->group, 0, first, pool->blocks_per_slab, 0, NULL);
+    o->memory->memory->buffer_free(o->memory_self, pool->slabs[slab].buffer);
     pool->slabs[slab].buffer = 0;
-    pool->arena->used -= pool->slab_bytes;
+    pool->budget->used -= pool->slab_bytes;
     pool->n_slabs--;
 }
 
@@ -67,27 +68,28 @@ void soq__kv_pool_done(struct soq__kv_pool *pool)
 
 static int slab_add(struct soq__kv_pool *pool, uint32_t slab, struct soq_error *err)
 {
-    struct soq__kv_arena *a = pool->arena;
+    const struct soq__kv_owner *o = &pool->owner;
+    struct soq__kv_budget *b = pool->budget;
     soq_buffer buffer;
     int rc;
 
-    if (a->used + pool->slab_bytes > a->limit)
+    if (b->used + pool->slab_bytes > b->limit)
         return soq__fail(err, SOQ_ELIMIT,
                          "KV cache: %llu bytes are in use and %llu more are needed, above the limit of %llu; raise [kv] memory",
-                         (unsigned long long)a->used, (unsigned long long)pool->slab_bytes, (unsigned long long)a->limit);
-    rc = a->memory->memory->buffer_alloc(a->memory_self, pool->slab_bytes, &buffer, err);
+                         (unsigned long long)b->used, (unsigned long long)pool->slab_bytes, (unsigned long long)b->limit);
+    rc = o->memory->memory->buffer_alloc(o->memory_self, pool->slab_bytes, &buffer, err);
     if (rc)
         return rc;
-    rc = a->attention->attention->group_slab(a->attention_self, pool->group, 0, slab * pool->blocks_per_slab,
+    rc = o->attention->attention->group_slab(o->attention_self, pool->group, 0, slab * pool->blocks_per_slab,
                                              pool->blocks_per_slab, buffer, err);
     if (rc) {
-        a->memory->memory->buffer_free(a->memory_self, buffer);
+        o->memory->memory->buffer_free(o->memory_self, buffer);
         return rc;
     }
     pool->slabs[slab].buffer = buffer;
     pool->n_slabs++;
-    a->used += pool->slab_bytes;
-    a->peak = a->used > a->peak ? a->used : a->peak;
+    b->used += pool->slab_bytes;
+    b->peak = b->used > b->peak ? b->used : b->peak;
     return 0;
 }
 

@@ -9,13 +9,17 @@
 
 #include "soquete/plugin.h"
 
-/* Where the slabs of all pools of a cache come from, and how much they may take together. */
-struct soq__kv_arena {
-    const struct soq_backend_ops *memory; /* owner of the domain's memory */
-    void *memory_self;
-    const struct soq_backend_ops *attention; /* who must know where slabs lie */
-    void *attention_self;
+/* How much all pools of a cache may take together. */
+struct soq__kv_budget {
     uint64_t limit, used, peak; /* bytes */
+};
+
+/* Who holds a group's slabs. */
+struct soq__kv_owner {
+    const struct soq_backend_ops *memory; /* allocates them */
+    void *memory_self;
+    const struct soq_backend_ops *attention; /* must know where they lie */
+    void *attention_self;
 };
 
 struct soq__kv_slab {
@@ -24,7 +28,8 @@ struct soq__kv_slab {
 };
 
 struct soq__kv_pool {
-    struct soq__kv_arena *arena; /* not owned */
+    struct soq__kv_budget *budget; /* not owned */
+    struct soq__kv_owner owner;
     soq_kv_group group;
     uint64_t block_bytes, slab_bytes;
     uint32_t blocks_per_slab, max_slabs;
@@ -35,9 +40,9 @@ struct soq__kv_pool {
     uint32_t *refs;             /* [max_slabs * blocks_per_slab] */
 };
 
-/* max_blocks: the most that can ever be in use at once; the arena's limit may allow fewer. */
-int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_arena *arena, soq_kv_group group, uint64_t block_bytes,
-                      uint64_t max_blocks, struct soq_error *err);
+/* max_blocks: the most that can ever be in use at once; the budget's limit may allow fewer. */
+int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_budget *budget, const struct soq__kv_owner *owner,
+                      soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks, struct soq_error *err);
 void soq__kv_pool_done(struct soq__kv_pool *pool);
 
 /* A block with one reference; contents undefined. */

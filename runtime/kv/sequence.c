@@ -86,15 +86,15 @@ static int refuse(const struct soq__kv_cache *c, uint32_t n_entries, struct soq_
 
         alone += (peak_blocks(c, g, n_entries) + pool->blocks_per_slab - 1) / pool->blocks_per_slab * pool->slab_bytes;
     }
-    if (alone > c->arena.limit)
+    if (alone > c->budget.limit)
         return soq__fail(err, SOQ_ELIMIT,
                          "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens "
                          "([engine] max_tokens)",
-                         n_entries, (double)alone / (1 << 20), (double)c->arena.limit / (1 << 20));
+                         n_entries, (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
     return soq__fail(
         err, SOQ_EBUSY,
         "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)", n_entries,
-        (double)alone / (1 << 20), (double)c->arena.limit / (1 << 20));
+        (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
 }
 
 int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_entries, struct soq_error *err)
@@ -343,7 +343,7 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
     if (!soq__kv_promises_fit(c)) { /* the source may have to copy its tail now */
         soq__kv_rollback(dst, 0, NULL);
         return soq__fail(err, SOQ_EBUSY, "KV cache: no room for another fork under the limit of %.1f MiB; raise [kv] memory",
-                         (double)c->arena.limit / (1 << 20));
+                         (double)c->budget.limit / (1 << 20));
     }
     return 0;
 }

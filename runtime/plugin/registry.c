@@ -336,7 +336,8 @@ int soq__registry_choose_backends(struct soq__registry *r, const char *const *us
         if (rc)
             break;
         rc = choose_backend(r, &q, settings, host, &choices[count], &why);
-        count += !rc;
+        if (!rc)
+            choices[count++].required = q.required;
         if (rc < 0) {
             soq__fail(err, (enum soq_error_code) - rc, "%s", why.text);
         } else if (rc && q.required) {

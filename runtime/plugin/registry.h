@@ -44,6 +44,7 @@ int soq__registry_find(struct soq__registry *registry, enum soq_role role, const
 
 struct soq__backend_choice {
     const struct soq__plugin_role *plugin;
+    bool required;      /* NAME! */
     uint32_t n_devices; /* 1 .. SOQ_DEVICES_MAX */
     struct soq_device devices[SOQ_DEVICES_MAX];
 };

@@ -21,6 +21,8 @@ SMOLLM = os.path.join(os.environ.get("SOQ_MODELS", os.path.join(SRC, "models")),
 
 # Reference arithmetic, for comparisons with golden figures.
 EXACT = ["--backend.cpu.activations=f32", "--kv.codec_k=f32", "--kv.codec_v=f32"]
+# The backends of tests/plugins/mixed.am.
+MIXED = ["--plugin-dir", os.environ.get("SOQ_TEST_MIXED", "")]
 # So many tokens that only an interruption ends them within the test's time.
 ENDLESS = ["-c", "60000", "-n", "50000"]
 

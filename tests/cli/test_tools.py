@@ -11,7 +11,7 @@ import struct
 import sys
 from array import array
 
-from cli import EXACT, GEMMA, GOLDEN, LLAMA, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, test
+from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, test
 
 PEER_KEYS = {"engine", "model", "test", "depth", "fa", "tok_s", "best"}
 
@@ -283,6 +283,77 @@ def plugins():
     assert re.search(r"^window .*chosen", soquete("plugins", "--kv.policy=window").out, re.M)
     assert "[kv.window]" in soquete("plugins", "window").out
     soquete("plugins", "nosuch", rc=1)
+
+
+# ---- config --placement
+
+
+@test
+def placement_table():
+    """config --placement merges layers that are alike."""
+    out = soquete("config", "--placement", "-m", GEMMA, *MIXED, "--backend.use=twin,cpu/generic",
+                  "--backend.split=twin:0-2,cpu:3-").out
+    rows = [line.split()[:2] for line in out.splitlines()]
+    assert rows == [["LAYERS", "BACKEND"], ["input", "twin"], ["0-2", "twin"], ["3-5", "cpu/generic"], ["output", "cpu/generic"]], out
+    out = soquete("config", "--placement", "-m", LLAMA, *MIXED, "--backend.use=acme,cpu/generic").out
+    assert re.search(r"^0-1 +acme +attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down$", out, re.M), out
+    assert re.search(r"^0-1 +cpu/generic +rope .*attention kv_append; attn_norm ffn_norm$", out, re.M), out
+
+
+@test
+def placement_json():
+    """config --placement --json names every layer's ops and weights once."""
+    told = soquete("config", "--placement", "--json", *MIXED, "--backend.use=acme,acme-attention,cpu/generic",
+                   "--backend.place=blk.1.ffn_*:cpu", "--model.path=" + LLAMA).json()
+    where = {}
+    for part in told:
+        for name in part["ops"] + part["weights"]:
+            key = part["layers"], name
+            assert key not in where, key
+            where[key] = part["backend"]
+    assert where["0", "ffn_up.weight"] == "acme" and where["1", "ffn_up.weight"] == "cpu/generic"
+    assert where["0", "attention"] == where["1", "attention"] == "acme-attention"
+    assert where["input", "token_embd.weight"] == "cpu/generic" and where["output", "output.weight"] == "acme"
+    assert len([k for k in where if k[0] == "0" and k[1].endswith(".weight")]) == 9
+
+
+@test
+def placement_refusals():
+    """config --placement tells what is wrong."""
+    assert "none of the backends in use" in soquete("config", "--placement", "-m", LLAMA, "--backend.split=gpu:0", rc=2).err
+    assert "--placement" in soquete("config", "-m", LLAMA, rc=2).err
+    assert "no model is named" in soquete("config", "--placement", rc=2).err
+    assert "no/such/file" in soquete("config", "--placement", "-m", "no/such/file", rc=1).err
+
+
+# ---- --profile
+
+
+@test
+def bench_profile():
+    """bench --profile counts runs and copies; in JSON with the test, else beside the table."""
+    line, = soquete("bench", "-m", LLAMA, *MIXED, "--backend.use=acme,cpu/generic", "-p", 8, "-n", 0, "-r", 2, "--no-memory",
+                    "--profile", "--format", "json").lines()
+    runs = {b["backend"]: b["runs"] for b in line["profile"]["backends"]}
+    assert runs == {"acme": 2 * 8, "cpu/generic": 2 * 12}, line
+    assert line["profile"]["copies"]["count"] == 2 * 22 and line["profile"]["copies"]["bytes"] > 0, line
+    result = soquete("bench", "-m", LLAMA, "-p", 8, "-n", 0, "-r", 1, "--no-memory", "--profile", "--format", "csv")
+    assert len(result.out.splitlines()) == 2 and re.search(r"^cpu/\S+ +[\d.]+ s in 1 runs$", result.err, re.M), result
+    assert "profile" not in soquete("bench", "-m", LLAMA, "-p", 8, "-n", 0, "-r", 1, "--no-memory", "--format", "json").out
+
+
+@test
+def run_profile():
+    """run --profile tells where the time went, behind the summary or with the end."""
+    args = ["run", "-m", LLAMA, "--raw", "--temp", 0, "-n", 2, "--ignore-eos", *MIXED, "--backend.use=acme-attention,cpu/generic", "Hello"]
+    result = soquete(*args, "--profile")
+    assert re.search(r"^acme-attention +[\d.]+ s in 4 runs$", result.err, re.M), result
+    assert re.search(r"^copies +0.000 s for 0, 0 B", result.err, re.M), result
+    end = soquete(*args, "--profile", "--json").lines()[-1]
+    assert [b["runs"] for b in end["profile"]["backends"]] == [4, 6], end
+    assert "profile" not in soquete(*args, "--json").lines()[-1]
+    assert "copies" not in soquete(*args).err
+
 
 
 main()

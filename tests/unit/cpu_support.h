@@ -157,12 +157,13 @@ struct cpu_step {
 /* n rows of one sequence in slot 0, at positions first, first + 1, ..., tokens 0, 1, ... */
 static inline struct cpu_step *cpu_step(uint32_t n_rows, uint32_t first)
 {
+    static uint64_t serial;
     struct cpu_step *s = calloc(1, sizeof *s);
 
     s->step = (struct soq_step){
         .struct_size = sizeof s->step,
         .total_bytes = sizeof *s,
-        .serial = 1,
+        .serial = ++serial,
         .flags = SOQ_STEP_LINEAR,
         .n_rows = n_rows,
         .n_seqs = 1,

@@ -30,6 +30,15 @@ static inline struct soq_runtime *open_runtime(const char *const *settings, stru
     return soq_runtime_create(&p, &rt, err) ? NULL : rt;
 }
 
+/* A setting that brings in the backends of tests/plugins/mixed.am. */
+static inline const char *mixed_plugins(void)
+{
+    static char text[4096];
+
+    snprintf(text, sizeof text, "runtime.plugin_dir=%s", getenv("SOQ_TEST_MIXED"));
+    return text;
+}
+
 /* path: under tests/data, or absolute. settings: NULL-terminated. Fails the test if it cannot be opened. */
 static inline struct fixture open_model(const char *path, const char *const *settings)
 {

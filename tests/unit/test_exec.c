@@ -5,8 +5,7 @@
 
 #include "tests/unit/engine_fixture.h"
 
-/* ---- Two backends that only say what they are asked
- * ---------------------------------------------------------------------------- */
+/* ---- Two backends that only say what they are asked ---------------------------------------------------------------------- */
 
 struct fake {
     char name; /* in the diary; zero until init */
@@ -14,8 +13,8 @@ struct fake {
 };
 
 static char diary[256];
-static uint32_t fail_op;       /* this op fails */
-static bool windows[2], ready; /* whether a and b support windows; whether b can be initialised */
+static uint32_t fail_op;                   /* this op fails */
+static bool windows[2], appends[2], ready; /* whether a and b support windows, kv_append; whether b can be initialised */
 
 static void write_down(struct fake *f, const char *what)
 {
@@ -47,7 +46,10 @@ static int b_init(void *self, const struct soq_host *host, const struct soq_conf
     (void)host;
     (void)config;
     (void)params;
-    return ready ? init(self, 'b') : soq__fail(err, SOQ_EDEVICE, "the cable is out");
+    if (ready)
+        return init(self, 'b');
+    write_down(&(struct fake){.name = 'b'}, "failure");
+    return soq__fail(err, SOQ_EDEVICE, "the cable is out");
 }
 
 static void fake_shutdown(void *self)
@@ -61,6 +63,8 @@ static int supports(void *self, const struct soq_op_desc *desc, struct soq_error
 
     if (desc->flags & SOQ_OPDESC_WINDOW && !windows[f->name - 'a'])
         return soq__fail(why, SOQ_EUNSUPPORTED, "no windows here");
+    if (desc->op == SOQ_OP_KV_APPEND && !appends[f->name - 'a'])
+        return soq__fail(why, SOQ_EUNSUPPORTED, "reads only");
     return 0;
 }
 
@@ -110,24 +114,28 @@ static const struct soq_elementwise_ops elementwise_ops = {
 static const struct soq_attention_ops attention_ops = {
     .struct_size = sizeof attention_ops, .attention = fake_attention, .kv_append = fake_kv_append};
 
-#define FAKE(init_)                                                                                                            \
+static const struct soq_memory_ops memory_ops = {.struct_size = sizeof memory_ops}; /* no tensor is made */
+
+#define FAKE(init_, memory_)                                                                                                   \
     {                                                                                                                          \
         .struct_size = sizeof(struct soq_backend_ops), .domain = "host", .instance_size = sizeof(struct fake), .init = init_,  \
-        .shutdown = fake_shutdown, .supports = supports, .begin = fake_begin, .end = fake_end, .matmul = &matmul_ops,          \
-        .attention = &attention_ops, .elementwise = &elementwise_ops                                                           \
+        .shutdown = fake_shutdown, .supports = supports, .begin = fake_begin, .end = fake_end, .memory = memory_,              \
+        .matmul = &matmul_ops, .attention = &attention_ops, .elementwise = &elementwise_ops                                    \
     }
-static const struct soq_backend_ops a_ops = FAKE(a_init), b_ops = FAKE(b_init);
-static struct soq_backend_ops abroad = FAKE(b_init);
+static const struct soq_backend_ops a_ops = FAKE(a_init, &memory_ops), b_ops = FAKE(b_init, NULL); /* b is a's guest */
+static struct soq_backend_ops abroad = FAKE(b_init, NULL);
 
 #define NATIVE(op) (1u << (op))
 #define ATTENTION (NATIVE(SOQ_OP_ATTENTION) | NATIVE(SOQ_OP_KV_APPEND))
 static const struct soq__plugin_role a_role = {.id = "a",
                                                .name = "a",
+                                               .provides = "",
                                                .role = SOQ_ROLE_BACKEND,
                                                .ops.backend = &a_ops,
                                                .native_ops = NATIVE(SOQ_OP_MATMUL) | NATIVE(SOQ_OP_ADD) | ATTENTION};
 static const struct soq__plugin_role b_role = {.id = "b",
                                                .name = "b",
+                                               .provides = "host-ops",
                                                .role = SOQ_ROLE_BACKEND,
                                                .ops.backend = &b_ops,
                                                .native_ops = NATIVE(SOQ_OP_MATMUL) | NATIVE(SOQ_OP_ADD) | NATIVE(SOQ_OP_SCALE) |
@@ -144,14 +152,14 @@ static void set_up(const struct soq_backend_ops *second)
     diary[0] = '\0';
     fail_op = 0;
     windows[0] = false;
-    windows[1] = ready = true;
+    windows[1] = appends[0] = appends[1] = ready = true;
     soq__host_init(&host, NULL);
     cr_assert_eq(soq__settings_create(&settings, &err), 0, "%s", err.text);
     exec = (struct soq__exec){.host = &host, .settings = settings, .n_instances = 2, .current = 2};
     exec.choices[0] = (struct soq__backend_choice){.plugin = &a_role, .n_devices = 1};
     exec.choices[1] = (struct soq__backend_choice){.plugin = &b_role, .n_devices = 1};
     exec.instances[0] = (struct soq__instance){.choice = &exec.choices[0], .ops = &a_ops};
-    exec.instances[1] = (struct soq__instance){.choice = &exec.choices[1], .ops = second};
+    exec.instances[1] = (struct soq__instance){.choice = &exec.choices[1], .ops = second, .memory = second == &b_ops ? 0 : 2};
 }
 
 static void tear_down(void)
@@ -160,15 +168,18 @@ static void tear_down(void)
     soq__settings_free(settings);
 }
 
+static uint32_t at; /* where the last op went */
+
 static int place(enum soq_op op, uint32_t flags, struct soq_error *err)
 {
     const struct soq_op_desc desc = {.struct_size = sizeof desc, .op = op, .flags = flags};
 
-    return soq__exec_place(&exec, &desc, err);
+    return soq__exec_choose(&exec, 0, &desc, &at, err);
 }
 
 Test(exec, ops_go_where_they_can_run)
 {
+    const struct soq_op_desc matmul = {.struct_size = sizeof matmul, .op = SOQ_OP_MATMUL};
     int64_t live = soq__alloc_live();
     struct soq_error err = SOQ_ERROR_INIT;
 
@@ -178,11 +189,11 @@ Test(exec, ops_go_where_they_can_run)
     cr_expect_str_eq(diary, "a:init ", "the second is not even initialised while nobody needs it");
     cr_expect_eq(place(SOQ_OP_SCALE, 0, &err), 0, "%s", err.text);
     cr_expect_str_eq(diary, "a:init b:init ");
-    cr_expect_eq(exec.place[SOQ_OP_SCALE], 1);
+    cr_expect_eq(at, 1);
     cr_expect_eq(place(SOQ_OP_ROPE, 0, &err), -SOQ_EUNSUPPORTED);
     cr_expect(strstr(err.text, "rope") && strstr(err.text, "a: has no such op; b: has no such op"), "%s", err.text);
-    cr_expect_eq(place(SOQ_OP_NORM, 0, &err), -SOQ_EUNSUPPORTED);
-    cr_expect(strstr(err.text, "weights are held by a"), "%s", err.text);
+    cr_expect_eq(soq__exec_supports(&exec, 1, &matmul, &err), -SOQ_EUNSUPPORTED);
+    cr_expect(strstr(err.text, "has no memory to hold weights in"), "%s", err.text);
     tear_down();
     cr_expect(strstr(diary, "a:shutdown b:shutdown"), "%s", diary);
     cr_expect_eq(soq__alloc_live(), live);
@@ -195,14 +206,15 @@ Test(exec, attention_stays_together)
 
     set_up(&b_ops);
     cr_expect_eq(place(SOQ_OP_ATTENTION, 0, &err), 0);
-    cr_expect_eq(place(SOQ_OP_KV_APPEND, 0, &err), 0);
-    cr_expect_eq(soq__exec_attention_owner(&exec), &exec.instances[0]);
-    cr_expect_eq(place(SOQ_OP_KV_APPEND, SOQ_OPDESC_WINDOW, &err), 0, "%s", err.text);
-    cr_expect_eq(soq__exec_attention_owner(&exec), &exec.instances[1]);
-    windows[0] = true;
+    cr_expect_eq(at, 0);
+    cr_expect_eq(place(SOQ_OP_ATTENTION, SOQ_OPDESC_WINDOW, &err), 0, "%s", err.text);
+    cr_expect_eq(at, 1);
+    appends[0] = false;
+    cr_expect_eq(place(SOQ_OP_ATTENTION, 0, &err), 0, "%s", err.text);
+    cr_expect_eq(at, 1, "who cannot append does not attend");
     windows[1] = false;
-    cr_expect_eq(place(SOQ_OP_ATTENTION, SOQ_OPDESC_WINDOW, &err), -SOQ_EUNSUPPORTED, "never back");
-    cr_expect(strstr(err.text, "b: no windows here"), "%s", err.text);
+    cr_expect_eq(place(SOQ_OP_ATTENTION, SOQ_OPDESC_WINDOW, &err), -SOQ_EUNSUPPORTED);
+    cr_expect(strstr(err.text, "a: no windows here; b: no windows here"), "%s", err.text);
     tear_down();
 }
 
@@ -213,12 +225,21 @@ Test(exec, backends_that_do_not_help)
     set_up(&b_ops);
     ready = false;
     cr_expect_eq(place(SOQ_OP_SCALE, 0, &err), -SOQ_EUNSUPPORTED);
-    cr_expect(strstr(err.text, "the cable is out"), "%s", err.text);
+    cr_expect(strstr(err.text, "b: backend b: the cable is out"), "%s", err.text);
+    ready = true;
+    cr_expect_eq(place(SOQ_OP_SCALE, 0, &err), -SOQ_EUNSUPPORTED);
+    cr_expect_str_eq(diary, "b:failure ", "it is tried once");
+    tear_down();
+    set_up(&b_ops);
+    ready = false;
+    exec.choices[1].required = true;
+    cr_expect_eq(place(SOQ_OP_SCALE, 0, &err), -SOQ_EDEVICE);
+    cr_expect_str_eq(err.text, "backend b: the cable is out");
     tear_down();
     abroad.domain = "moon";
     set_up(&abroad);
     cr_expect_eq(place(SOQ_OP_SCALE, 0, &err), -SOQ_EUNSUPPORTED);
-    cr_expect(strstr(err.text, "its memory domain is moon, not host"), "%s", err.text);
+    cr_expect(strstr(err.text, "no backend in use has memory of its domain, moon"), "%s", err.text);
     tear_down();
 }
 
@@ -228,10 +249,10 @@ static int run_step(struct soq_error *err)
 
     diary[0] = '\0';
     soq__exec_begin(&exec, &step, err);
-    soq__exec_matmul(&exec, &(struct soq_matmul_args){0});
-    soq__exec_add(&exec, &(struct soq_add_args){0});
-    soq__exec_scale(&exec, &(struct soq_scale_args){0});
-    soq__exec_matmul(&exec, &(struct soq_matmul_args){0});
+    soq__exec_matmul(&exec, 0, &(struct soq_matmul_args){0});
+    soq__exec_add(&exec, 0, &(struct soq_add_args){0});
+    soq__exec_scale(&exec, 1, &(struct soq_scale_args){0});
+    soq__exec_matmul(&exec, 0, &(struct soq_matmul_args){0});
     return soq__exec_end(&exec);
 }
 
@@ -255,8 +276,7 @@ Test(exec, steps_change_between_backends)
     tear_down();
 }
 
-/* ---- The engine over a backend that fails on demand
- * ------------------------------------------------------------------------------ */
+/* ---- The engine over a backend that fails on demand ---------------------------------------------------------------------- */
 
 #define MODEL "golden/llama/model-q8_0.gguf"
 
@@ -313,7 +333,8 @@ static struct fixture open_faulty(const char *const *with)
     faulty.begin = faulty_begin;
     faulty.end = faulty_end;
     e->exec.instances[0].ops = &faulty;
-    e->kv.arena.memory = &faulty;
+    for (uint32_t g = 0; g < e->kv.n_groups; g++)
+        e->kv.groups[g].pool.owner.memory = &faulty;
     activations_left = buffers_left = begins_left = -1;
     return f;
 }
@@ -371,7 +392,7 @@ Test(exec, begin_fails)
     cr_expect_eq(run_ids(seq, ids, 50, 10, NULL, &err), -SOQ_EDEVICE);
     cr_expect_str_eq(err.text, "faulty: begin: lost");
     cr_expect_eq(seq->kv.n_committed, 0);
-    cr_expect_eq(f.model->engine->kv.arena.used, 0, "nothing is held for nothing");
+    cr_expect_eq(f.model->engine->kv.budget.used, 0, "nothing is held for nothing");
     expect_well(&f, seq, 50);
     soq__sequence_free(seq);
     close_model(&f);
@@ -409,7 +430,7 @@ Test(exec, device_out_of_memory)
     buffers_left = 0;
     cr_expect_eq(run_ids(seq, ids, 50, 10, NULL, &err), -SOQ_ENOMEM);
     cr_expect(strstr(err.text, "faulty: no 2097152 bytes"), "%s", err.text);
-    cr_expect_eq(f.model->engine->kv.arena.used, 0);
+    cr_expect_eq(f.model->engine->kv.budget.used, 0);
     expect_well(&f, seq, 50);
     soq__sequence_free(seq);
     close_model(&f);

@@ -116,7 +116,7 @@ static void check_long(struct fixture *f, const struct golden *g, const json_t *
 
 static void check_golden(const struct golden *g, const char *use)
 {
-    const char *settings[] = {REFERENCE_SETTINGS, use, NULL};
+    const char *settings[] = {REFERENCE_SETTINGS, mixed_plugins(), use, NULL};
     char path[256];
     struct fixture f;
     json_t *expect, *about;
@@ -145,6 +145,15 @@ Test(golden, logits_and_greedy_tokens)
 
     cr_assert(for_each_backend(check_all) > 0, "no backend can run");
     cr_expect_eq(soq__alloc_live(), live);
+}
+
+/* A product here, a norm there: copies and placement change nothing. */
+Test(golden, several_backends)
+{
+    check_all("backend.use=acme,cpu");
+    check_all("backend.use=acme-attention,cpu");
+    check_all("backend.use=acme,acme-attention,cpu");
+    check_all("backend.use=twin,cpu");
 }
 
 /* Longer prompts against a float64 reference: 200 and 600 tokens, grouped and plain heads. */

@@ -95,7 +95,8 @@ static struct soq__kv_cache cache;
 static void make_cache(uint32_t window, uint64_t limit, uint32_t context, uint32_t slots, uint32_t chunk)
 {
     struct soq__kv_cache_params p = {
-        .arena = {.memory = &backend, .attention = &backend, .limit = limit},
+        .limit = limit,
+        .owners = {{.memory = &backend, .attention = &backend}, {.memory = &backend, .attention = &backend}},
         .layout = &layout,
         .policy = {.ops = &full_policy},
         .context = context,
@@ -141,16 +142,16 @@ Test(kv, memory_is_really_freed)
     cr_assert_eq(soq__kv_seq_init(&b, &cache, NULL), 0);
     extend(&a, 3 * P);
     extend(&b, P);
-    cr_expect_eq(cache.arena.used, 2 * SLAB);
+    cr_expect_eq(cache.budget.used, 2 * SLAB);
     cr_expect_eq(soq__kv_seq_bytes(&a), 3 * BLOCK);
     cr_expect_eq(soq__kv_rollback(&a, P, NULL), 0);
     cr_expect_eq(soq__kv_seq_bytes(&a), BLOCK);
     soq__kv_seq_done(&a);
-    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect_eq(cache.budget.used, SLAB);
     cr_expect_eq(counts.n_buffers, 1);
     soq__kv_seq_done(&b);
-    cr_expect_eq(cache.arena.used, 0);
-    cr_expect_eq(cache.arena.peak, 2 * SLAB);
+    cr_expect_eq(cache.budget.used, 0);
+    cr_expect_eq(cache.budget.peak, 2 * SLAB);
     drop_cache();
     cr_expect_eq(soq__alloc_live(), live);
 }
@@ -270,10 +271,10 @@ Test(kv, no_copy_to_what_is_gone)
     cr_expect_eq(cache.n_copies, 1, "the block is still the fork's own");
     soq__kv_seq_done(&b);
     cr_expect_eq(cache.n_copies, 0);
-    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect_eq(cache.budget.used, SLAB);
     cr_expect(!soq__kv_block_is_shared(&cache.groups[0].pool, a.groups[0].table[1]), "nobody else holds the source");
     soq__kv_seq_done(&a);
-    cr_expect_eq(cache.arena.used, 0);
+    cr_expect_eq(cache.budget.used, 0);
     drop_cache();
 }
 
@@ -300,7 +301,7 @@ Test(kv, chain_of_copies)
     cr_expect_eq(cache.n_copies, 2, "the last one needs both");
     soq__kv_seq_done(&c);
     cr_expect_eq(cache.n_copies, 0);
-    cr_expect_eq(cache.arena.used, SLAB);
+    cr_expect_eq(cache.budget.used, SLAB);
     soq__kv_seq_done(&a);
     drop_cache();
 }
@@ -377,7 +378,7 @@ Test(kv, window_frees_behind_on_the_grid)
     cr_expect_eq(soq__kv_rollback(&a, 98, NULL), 0);
     cr_expect_eq(soq__kv_rollback(&a, 60, NULL), -SOQ_EINVAL);
     cr_expect_eq(soq__kv_rollback(&a, 0, NULL), 0);
-    cr_expect_eq(cache.arena.used, 0);
+    cr_expect_eq(cache.budget.used, 0);
     soq__kv_seq_done(&a);
     drop_cache();
 }

@@ -97,7 +97,8 @@ static uint32_t roll(uint32_t n)
 static void make_cache(uint64_t slabs)
 {
     struct soq__kv_cache_params p = {
-        .arena = {.memory = &backend, .attention = &backend, .limit = slabs * 2 * BLOCK},
+        .limit = slabs * 2 * BLOCK,
+        .owners = {{.memory = &backend, .attention = &backend}, {.memory = &backend, .attention = &backend}},
         .layout = &layout,
         .policy = {.ops = &policy},
         .context = CONTEXT,
@@ -156,8 +157,8 @@ static void check_counts(void)
             cr_assert(!actors[a].there || actors[a].seq.groups[g].n_held == held);
         }
     }
-    cr_assert_eq(cache.arena.used, used);
-    cr_assert_leq(used, cache.arena.limit);
+    cr_assert_eq(cache.budget.used, used);
+    cr_assert_leq(used, cache.budget.limit);
 }
 
 /* Entries that the next row sees, as the backend finds them. */
@@ -311,7 +312,7 @@ static void run(uint32_t seed, uint64_t slabs)
         if (actors[i].there)
             soq__kv_seq_done(&actors[i].seq);
     soq__kv_delivered(&cache);
-    cr_expect_eq(cache.arena.used, 0);
+    cr_expect_eq(cache.budget.used, 0);
     soq__kv_cache_done(&cache);
     cr_expect_eq(soq__alloc_live(), live);
 }

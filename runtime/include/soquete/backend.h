@@ -297,11 +297,11 @@ struct soq_backend_ops {
     /* Required. 0 when the op can run exactly as described, else -SOQ_EUNSUPPORTED and why. */
     int (*supports)(void *self, const struct soq_op_desc *desc, struct soq_error *why);
 
-    /* Required. begin takes over the step (uploads it, applies edits and copies); ops follow, which may run at once or be
-     * recorded; end returns when all results can be read. The first failure is sticky: later ops of the step do nothing and
-     * return its code, end returns it with the op's label in the message. After a failed step the KV entries of its rows are
-     * undefined and the host does not commit them. A step that changes between backends begins again with the same serial: its
-     * edits and copies are then already done. */
+    /* Required. begin takes over the step (uploads it, applies edits and copies), which is the host's again when begin returns;
+     * ops follow, which may run at once or be recorded; end returns when all results can be read. The first failure is sticky:
+     * later ops of the step do nothing and return its code, end returns it with the op's label in the message. After a failed
+     * step the KV entries of its rows are undefined and the host does not commit them. A step that changes between backends
+     * begins again, any number of times, with the same serial: its edits and copies are then already done. */
     int (*begin)(void *self, const struct soq_step *step, struct soq_error *err);
     int (*end)(void *self, struct soq_error *err);
 

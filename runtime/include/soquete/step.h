@@ -18,7 +18,7 @@ extern "C" {
 struct soq_step {
     uint32_t struct_size;
     uint32_t total_bytes;
-    uint64_t serial; /* 1, 2, ... */
+    uint64_t serial; /* 1, 2, ...: another for each step, also for one that is tried again after a failure */
     uint32_t flags;  /* SOQ_STEP_... */
     uint32_t n_rows, n_seqs, n_segments, n_outputs, n_edits, n_copies;
     uint32_t off_rows;     /* struct soq_step_row [n_rows], grouped by sequence */
