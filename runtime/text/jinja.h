@@ -5,6 +5,11 @@
  * Every byte of the output knows whether it stems from an untrusted string: strings carry provenance through every operation,
  * so that the tokenizer can refuse to see a control token in what a user wrote. Numbers, booleans and None print as trusted.
  *
+ * Known differences from jinja2: integers have 64 bits (beyond is an error); map, select and their kin compute at once, so an
+ * element that would fail does so even if never asked for; a variable that is set later in a block can be read in inner blocks
+ * before (jinja2 hides it there); builtin methods take keyword arguments; recursive loops, template inheritance and the filters
+ * filesizeformat, groupby, pprint, random, striptags, truncate, urlencode, urlize, wordwrap, xmlattr are not there.
+ *
  * A parsed template is immutable and may be rendered by several threads at once. */
 #ifndef SOQ_TEXT_JINJA_H
 #define SOQ_TEXT_JINJA_H
