@@ -39,11 +39,22 @@ static void join(struct opencl *ocl, struct opencl_range *range)
     }
 }
 
-static void give_back(struct opencl_arena *arena, struct opencl *ocl, struct opencl_range *range)
+/* range is free again; an arena without used ranges goes back to the driver. */
+static void give_back(struct opencl *ocl, struct opencl_arena *arena, struct opencl_range *range)
 {
+    struct opencl_arena **at = &ocl->arenas;
+
     range->used = false;
     for (struct opencl_range *r = arena->ranges; r; r = r->next)
         join(ocl, r);
+    if (arena->ranges->used || arena->ranges->next)
+        return;
+    while (*at != arena)
+        at = &(*at)->next;
+    *at = arena->next;
+    ocl->host->free(ocl->host->ctx, arena->ranges);
+    opencl_mem_free(ocl, arena->handle);
+    ocl->host->free(ocl->host->ctx, arena);
 }
 
 static int cut(struct opencl *ocl, struct opencl_arena *arena, struct opencl_range *range, uint64_t bytes, cl_mem *mem_out,
@@ -54,11 +65,13 @@ static int cut(struct opencl *ocl, struct opencl_arena *arena, struct opencl_ran
     cl_int status;
     cl_mem mem;
 
-    if (rc)
+    if (rc) {
+        give_back(ocl, arena, range);
         return rc;
+    }
     mem = clCreateSubBuffer(arena->handle, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
     if (status != CL_SUCCESS) {
-        give_back(arena, ocl, range);
+        give_back(ocl, arena, range);
         return plugin_fail(err, opencl_status_code(status), "opencl: a buffer of %llu bytes: %s", (unsigned long long)bytes,
                            opencl_status_name(status));
     }
@@ -113,22 +126,15 @@ int opencl_arena_alloc(struct opencl *ocl, uint64_t bytes, cl_mem *mem_out, stru
 
 void opencl_arena_free(struct opencl *ocl, cl_mem parent, cl_mem mem)
 {
-    struct opencl_arena **at = &ocl->arenas, *arena;
+    struct opencl_arena *arena = ocl->arenas;
     struct opencl_range *range;
     uint64_t offset;
 
     opencl_mem_parent(mem, &offset);
-    while ((*at)->handle != parent)
-        at = &(*at)->next;
-    arena = *at;
+    while (arena->handle != parent)
+        arena = arena->next;
     for (range = arena->ranges; range->offset != offset; range = range->next)
         ;
     clReleaseMemObject(mem);
-    give_back(arena, ocl, range);
-    if (arena->ranges->used || arena->ranges->next)
-        return;
-    *at = arena->next;
-    ocl->host->free(ocl->host->ctx, arena->ranges);
-    opencl_mem_free(ocl, arena->handle);
-    ocl->host->free(ocl->host->ctx, arena);
+    give_back(ocl, arena, range);
 }

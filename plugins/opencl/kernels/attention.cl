@@ -60,116 +60,161 @@ static inline float4 dots(const __global uchar *key, const __local float *q)
            rest;
 }
 
+static inline bool holds(const __global struct step_segment *segment, uint group, uint layer, uint kv_head)
+{
+    return segment->group == group && layer - segment->first_layer < segment->n_layers &&
+           kv_head - segment->first_head < segment->n_heads;
+}
+
+/* A work-group's local memory. */
+struct shared {
+    __local float *q;      /* [QUERIES][KEY_WIDTH], scaled; zeros behind the last query */
+    __local float *scores; /* [QUERIES][TOKENS] of the tile in hand, then weights */
+    __local float *tops, *factors;
+    __local uint *entries, *positions; /* of the queries' rows */
+};
+
+static void load_queries(const struct queries *mine, const struct attention *a, const __global struct step_row *rows,
+                         const __global float *x, uint kv_head, const struct shared *s)
+{
+    uint item = get_local_id(0);
+
+    for (uint i = item; i < QUERIES * KEY_WIDTH; i += ITEMS) {
+        uint query = mine->first + i / KEY_WIDTH, head = kv_head * a->ratio + query % a->ratio;
+        const __global float *from = x + a->q_offset + (ulong)(query / a->ratio) * a->q_stride + head * KEY_WIDTH;
+
+        s->q[i] = i / KEY_WIDTH < mine->n ? from[i % KEY_WIDTH] * a->scale : 0.0f;
+    }
+    if (item < QUERIES) {
+        uint row = (mine->first + min(item, mine->n - 1)) / a->ratio;
+
+        s->entries[item] = rows[row].entry;
+        s->positions[item] = rows[row].position;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Entries [from, to) of the tile at `begin`: scores, capped and masked. A work-item has one key and half of the queries. */
+static void score_tile(const __global uchar *keys, uint n_queries, uint begin, uint from, uint to, int position_offset,
+                       const struct attention *a, const struct shared *s)
+{
+    uint token = get_local_id(0) % TOKENS, query = get_local_id(0) / TOKENS * (QUERIES / 2);
+    uint entry = begin + token, position = entry + position_offset;
+    bool there = entry >= from && entry < to;
+    float4 dot = (float4)(0.0f);
+    float dot_of[4];
+
+    if (there)
+        dot = dots(keys + (ulong)(entry % BLOCK_TOKENS) * KEY_WIDTH * KEY_BYTES, s->q + query * KEY_WIDTH);
+    vstore4(dot, 0, dot_of);
+    for (uint i = 0; i < QUERIES / 2; i++, query++) {
+        bool sees = there && query < n_queries && entry <= s->entries[query] && position <= s->positions[query] &&
+                    (a->window == 0 || position + a->window > s->positions[query] || position < a->sinks);
+        float score = a->softcap > 0.0f ? a->softcap * tanh(dot_of[i] / a->softcap) : dot_of[i];
+
+        s->scores[query * TOKENS + token] = sees ? score : -INFINITY;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Scores -> weights relative to the largest score so far, which work-item i keeps for query i, with their total; factors are
+ * for what was summed before. */
+static void weigh_tile(float *top, float *total, const struct shared *s)
+{
+    uint item = get_local_id(0);
+
+    if (item < QUERIES) {
+        float before = *top;
+
+        for (uint t = 0; t < TOKENS; t++)
+            *top = fmax(*top, s->scores[item * TOKENS + t]);
+        s->factors[item] = before == *top ? 1.0f : exp(before - *top);
+        s->tops[item] = *top;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = item; i < QUERIES * TOKENS; i += ITEMS)
+        s->scores[i] = s->scores[i] == -INFINITY ? 0.0f : exp(s->scores[i] - s->tops[i / TOKENS]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < QUERIES) {
+        *total *= s->factors[item];
+        for (uint t = 0; t < TOKENS; t++)
+            *total += s->scores[item * TOKENS + t];
+    }
+}
+
+/* sums[query][d] of dimension d * ITEMS + item: weighted values added. */
+static void add_values(const __global uchar *values, uint begin, uint from, uint to, float sums[QUERIES][DIMS],
+                       const struct shared *s)
+{
+    for (uint d = 0; d < DIMS; d++) {
+        uint dim = d * ITEMS + get_local_id(0);
+
+        for (uint i = 0; i < QUERIES; i++)
+            sums[i][d] *= s->factors[i];
+        for (uint e = from; e < to && dim < VALUE_WIDTH; e++) {
+            float v = number_at(values, e % BLOCK_TOKENS * VALUE_WIDTH + dim, VALUE_BYTES);
+
+            for (uint i = 0; i < QUERIES; i++) {
+                float weight = s->scores[i * TOKENS + e - begin];
+
+                sums[i][d] = weight != 0.0f ? fma(weight, v, sums[i][d]) : sums[i][d];
+            }
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* [query]: top, total, sums */
+static void store_sums(__global float *to, float top, float total, float sums[QUERIES][DIMS])
+{
+    uint item = get_local_id(0);
+
+    if (item < QUERIES) {
+        to[item * (2 + VALUE_WIDTH)] = top;
+        to[item * (2 + VALUE_WIDTH) + 1] = total;
+    }
+    for (uint i = 0; i < QUERIES; i++)
+        for (uint d = 0; d < DIMS; d++)
+            if (d * ITEMS + item < VALUE_WIDTH)
+                to[i * (2 + VALUE_WIDTH) + 2 + d * ITEMS + item] = sums[i][d];
+}
+
+/* partials[tile][kv head][split][query]: what store_sums writes. */
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 attention(const __global struct step *step, const __global uint *table, const __global ulong *places, ARENA_PARAMETERS,
           const struct attention a, const __global float *x, __global float *partials)
 {
     __local float q[QUERIES * KEY_WIDTH], scores[QUERIES * TOKENS], tops[QUERIES], factors[QUERIES];
     __local uint entries[QUERIES], positions[QUERIES];
-    uint item = get_local_id(0), kv_head = get_group_id(1), split = get_group_id(2), seen = 0;
+    const struct shared shared = {q, scores, tops, factors, entries, positions};
+    uint kv_head = get_group_id(1), split = get_group_id(2), seen = 0;
     struct queries mine = find_queries(step, a.first_tile + get_group_id(0), a.ratio);
     const __global struct step_seq *seq = STEP_ARRAY(struct step_seq, step, seqs) + mine.seq;
-    const __global struct step_row *rows = STEP_ARRAY(struct step_row, step, rows) + seq->first_row;
-    const __global struct step_segment *segments = STEP_ARRAY(struct step_segment, step, segments) + seq->first_segment;
+    const __global struct step_segment *segment = STEP_ARRAY(struct step_segment, step, segments) + seq->first_segment;
     float sums[QUERIES][DIMS], top = -INFINITY, total = 0.0f;
 
-    for (uint i = item; i < QUERIES * KEY_WIDTH; i += ITEMS) {
-        uint query = mine.first + i / KEY_WIDTH, head = kv_head * a.ratio + query % a.ratio;
-        ulong row = seq->first_row + query / a.ratio;
-
-        q[i] = i / KEY_WIDTH < mine.n ? x[a.q_offset + row * a.q_stride + head * KEY_WIDTH + i % KEY_WIDTH] * a.scale : 0.0f;
-    }
-    if (item < QUERIES) {
-        uint row = (mine.first + min(item, mine.n - 1)) / a.ratio;
-
-        entries[item] = rows[row].entry;
-        positions[item] = rows[row].position;
-    }
-    for (uint i = 0; i < QUERIES; i++)
+    load_queries(&mine, &a, STEP_ARRAY(struct step_row, step, rows) + seq->first_row, x + (ulong)seq->first_row * a.q_stride,
+                 kv_head, &shared);
+    for (uint i = 0; i < QUERIES; i++) {
+        seen = max(seen, entries[i] + 1);
         for (uint d = 0; d < DIMS; d++)
             sums[i][d] = 0.0f;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = 0; i < QUERIES; i++)
-        seen = max(seen, entries[i] + 1);
-
-    for (uint s = 0; s < seq->n_segments; s++) {
-        const __global struct step_segment *segment = segments + s;
-        bool holds = segment->group == a.group && a.layer >= segment->first_layer &&
-                     a.layer - segment->first_layer < segment->n_layers && kv_head >= segment->first_head &&
-                     kv_head - segment->first_head < segment->n_heads;
+    }
+    for (uint left = seq->n_segments; left; left--, segment++) {
         uint first = max(segment->first_entry, split * SPLIT);
         uint last = min(min(segment->first_entry + segment->n_entries, (split + 1) * SPLIT), seen);
 
-        for (uint begin = first / TILE * TILE; holds && begin < last; begin += TILE) {
-            uint from = max(first, begin), to = min(last, begin + TILE), token = item % TOKENS;
-            uint query = item / TOKENS * (QUERIES / 2), entry = begin + token, position = entry + segment->position_offset;
+        for (uint begin = first / TILE * TILE; holds(segment, a.group, a.layer, kv_head) && begin < last; begin += TILE) {
+            uint from = max(first, begin), to = min(last, begin + TILE);
             ulong place = places[table[(ulong)seq->slot * a.max_blocks + begin / BLOCK_TOKENS]];
             const __global uchar *block = BLOCK_AT(place);
-            const __global uchar *keys = block + a.key_first + kv_head * a.key_tile;
-            const __global uchar *values = block + a.value_first + kv_head * a.value_tile;
-            float4 dot = (float4)(-INFINITY);
-            float dot_of[4];
 
-            /* Half of the queries for each key: scores, capped and masked. */
-            if (entry >= from && entry < to)
-                dot = dots(keys + (ulong)(entry % BLOCK_TOKENS) * KEY_WIDTH * KEY_BYTES, q + query * KEY_WIDTH);
-            vstore4(dot, 0, dot_of);
-            for (uint i = 0; i < QUERIES / 2; i++, query++) {
-                bool sees = query < mine.n && entry >= from && entry < to && entry <= entries[query] &&
-                            position <= positions[query] &&
-                            (a.window == 0 || position + a.window > positions[query] || position < a.sinks);
-                float score = a.softcap > 0.0f ? a.softcap * tanh(dot_of[i] / a.softcap) : dot_of[i];
-
-                scores[query * TOKENS + token] = sees ? score : -INFINITY;
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-
-            /* The largest score so far, and the factor for what was summed before it. */
-            if (item < QUERIES) {
-                float before = top;
-
-                for (uint t = 0; t < TOKENS; t++)
-                    top = fmax(top, scores[item * TOKENS + t]);
-                factors[item] = before == top ? 1.0f : exp(before - top);
-                tops[item] = top;
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint i = item; i < QUERIES * TOKENS; i += ITEMS)
-                scores[i] = scores[i] == -INFINITY ? 0.0f : exp(scores[i] - tops[i / TOKENS]);
-            barrier(CLK_LOCAL_MEM_FENCE);
-
-            if (item < QUERIES) {
-                total *= factors[item];
-                for (uint t = 0; t < TOKENS; t++)
-                    total += scores[item * TOKENS + t];
-            }
-            for (uint d = 0; d < DIMS; d++) {
-                uint dim = d * ITEMS + item;
-
-                for (uint i = 0; i < QUERIES; i++)
-                    sums[i][d] *= factors[i];
-                for (uint e = from; e < to && dim < VALUE_WIDTH; e++) {
-                    float v = number_at(values, e % BLOCK_TOKENS * VALUE_WIDTH + dim, VALUE_BYTES);
-
-                    for (uint i = 0; i < QUERIES; i++) {
-                        float weight = scores[i * TOKENS + e - begin];
-
-                        sums[i][d] = weight != 0.0f ? fma(weight, v, sums[i][d]) : sums[i][d];
-                    }
-                }
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
+            score_tile(block + a.key_first + kv_head * a.key_tile, mine.n, begin, from, to, segment->position_offset, &a,
+                       &shared);
+            weigh_tile(&top, &total, &shared);
+            add_values(block + a.value_first + kv_head * a.value_tile, begin, from, to, sums, &shared);
         }
     }
-
-    /* partials[tile][kv head][split][query]: top, total, sums */
     partials += ((ulong)(get_group_id(0) * get_num_groups(1) + kv_head) * a.n_splits + split) * QUERIES * (2 + VALUE_WIDTH);
-    if (item < QUERIES) {
-        partials[item * (2 + VALUE_WIDTH)] = top;
-        partials[item * (2 + VALUE_WIDTH) + 1] = total;
-    }
-    for (uint i = 0; i < QUERIES; i++)
-        for (uint d = 0; d < DIMS; d++)
-            if (d * ITEMS + item < VALUE_WIDTH)
-                partials[i * (2 + VALUE_WIDTH) + 2 + d * ITEMS + item] = sums[i][d];
+    store_sums(partials, top, total, sums);
 }
