@@ -210,16 +210,12 @@ static int kv_append(void *self, const struct soq_kv_append_args *args)
 {
     struct cpu *cpu = self;
     const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
-    struct cpu_op *op;
 
     if (cpu->failed || check_group(cpu, SOQ_OP_KV_APPEND, args->group, args->layer) ||
         cpu_check_view(cpu, SOQ_OP_KV_APPEND, "k", &args->k, cpu->step->n_rows, group->key.heads * group->key.width) ||
         cpu_check_view(cpu, SOQ_OP_KV_APPEND, "v", &args->v, cpu->step->n_rows, group->value.heads * group->value.width))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_KV_APPEND, cpu_run_kv_append);
-    if (op)
-        op->args.kv_append = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_KV_APPEND, cpu_run_kv_append, args, sizeof *args);
 }
 
 static int check_attention(struct cpu *cpu, const struct soq_attention_args *args)
@@ -245,14 +241,10 @@ static int check_attention(struct cpu *cpu, const struct soq_attention_args *arg
 static int attention(void *self, const struct soq_attention_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed || check_attention(cpu, args))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_ATTENTION, cpu_run_attention);
-    if (op)
-        op->args.attention = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_ATTENTION, cpu_run_attention, args, sizeof *args);
 }
 
 const struct soq_attention_ops cpu_attention_ops = {

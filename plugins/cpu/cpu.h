@@ -62,11 +62,14 @@ struct cpu_thread {
 };
 
 struct cpu;
+struct cpu_op;
+typedef void cpu_run_fn(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
 
 struct cpu_op {
-    void (*run)(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+    cpu_run_fn *run;
     uint32_t op;   /* enum soq_op, for the label */
-    bool sync;     /* reads what an op since the last barrier wrote */
+    bool head;     /* first of a run of ops that need no barrier among them */
+    bool sync;     /* a barrier comes first */
     bool quantise; /* MATMUL: x is not yet in the scratch */
     union {
         struct soq_matmul_args matmul;
@@ -137,9 +140,10 @@ int cpu_supports(void *self, const struct soq_op_desc *desc, struct soq_error *w
 int cpu_begin(void *self, const struct soq_step *step, struct soq_error *err);
 int cpu_end(void *self, struct soq_error *err);
 
-/* record.c. Room for the next op, filled in with its kind and kernel; NULL when the step has failed: return cpu->failed. */
-struct cpu_op *cpu_record(struct cpu *cpu, uint32_t op,
-                          void (*run)(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread));
+/* record.c. Appends an op with its arguments; returns 0 or, when the step has failed, the code. */
+int cpu_record(struct cpu *cpu, uint32_t op, cpu_run_fn *run, const void *args, size_t size);
+/* order.c. Decides which barriers the op, the last of ops[], can do without. */
+void cpu_order(const struct cpu_op *ops, struct cpu_op *op);
 /* The step fails with this code and message, the op's name in front; returns the code. */
 int cpu_refuse(struct cpu *cpu, uint32_t op, enum soq_error_code code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -155,7 +159,7 @@ int cpu_run(struct cpu *cpu);
 /* instance.c. Makes the per-thread scratch at least that large. */
 int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err);
 
-/* matmul.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
+/* kernels/store_outputs.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
 void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint64_t group,
                        const float *sums);
 
@@ -216,17 +220,7 @@ static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, u
 
 /* kernels/: one file each. */
 void cpu_quantise_row(const float *x, uint32_t n, int8_t *codes, struct cpu_q8_header *headers);
-void cpu_run_matmul(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_matmul_q8(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_norm(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_rope_table(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_rope(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_activation(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_add(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_scale(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_gather(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_kv_append(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
-void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread);
+cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,
+    cpu_run_add, cpu_run_scale, cpu_run_gather, cpu_run_kv_append, cpu_run_attention;
 
 #endif

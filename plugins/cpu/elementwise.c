@@ -5,7 +5,6 @@ static int embed(void *self, const struct soq_embed_args *args)
 {
     struct cpu *cpu = self;
     const struct cpu_weight *weight = cpu_weight(args->weight);
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -17,16 +16,12 @@ static int embed(void *self, const struct soq_embed_args *args)
         if (cpu_rows(cpu->step)[i].token < 0 || (uint32_t)cpu_rows(cpu->step)[i].token >= weight->rows)
             return cpu_refuse(cpu, SOQ_OP_EMBED, SOQ_EINVAL, "row %u has token %d, the vocabulary has %u", i,
                               cpu_rows(cpu->step)[i].token, weight->rows);
-    op = cpu_record(cpu, SOQ_OP_EMBED, cpu_run_embed);
-    if (op)
-        op->args.embed = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_EMBED, cpu_run_embed, args, sizeof *args);
 }
 
 static int norm(void *self, const struct soq_norm_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -40,16 +35,12 @@ static int norm(void *self, const struct soq_norm_args *args)
         cpu_check_vector(cpu, SOQ_OP_NORM, "weight", args->weight, args->width, true) ||
         cpu_check_vector(cpu, SOQ_OP_NORM, "bias", args->bias, args->width, true))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_NORM, cpu_run_norm);
-    if (op)
-        op->args.norm = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_NORM, cpu_run_norm, args, sizeof *args);
 }
 
 static int rope_table(void *self, const struct soq_rope_table_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -58,16 +49,12 @@ static int rope_table(void *self, const struct soq_rope_table_args *args)
     if (cpu_check_view(cpu, SOQ_OP_ROPE_TABLE, "table", &args->table, cpu->step->n_rows, args->table.cols) ||
         cpu_check_view(cpu, SOQ_OP_ROPE_TABLE, "inv_freq", &args->inv_freq, 1, args->table.cols / 2))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_ROPE_TABLE, cpu_run_rope_table);
-    if (op)
-        op->args.rope_table = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_ROPE_TABLE, cpu_run_rope_table, args, sizeof *args);
 }
 
 static int rope(void *self, const struct soq_rope_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -82,17 +69,13 @@ static int rope(void *self, const struct soq_rope_args *args)
     if (cpu_check_view(cpu, SOQ_OP_ROPE, "x", &args->x, args->x.rows, args->x.cols) ||
         cpu_check_view(cpu, SOQ_OP_ROPE, "table", &args->table, args->x.rows, args->table.cols))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_ROPE, cpu_run_rope);
-    if (op)
-        op->args.rope = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_ROPE, cpu_run_rope, args, sizeof *args);
 }
 
 static int activation(void *self, const struct soq_activation_args *args)
 {
     struct cpu *cpu = self;
     uint32_t rows = args->gate.rows, cols = args->gate.cols;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -102,17 +85,13 @@ static int activation(void *self, const struct soq_activation_args *args)
         (args->up.buffer && cpu_check_view(cpu, SOQ_OP_ACTIVATION, "up", &args->up, rows, cols)) ||
         cpu_check_view(cpu, SOQ_OP_ACTIVATION, "y", &args->y, rows, cols))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_ACTIVATION, cpu_run_activation);
-    if (op)
-        op->args.activation = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_ACTIVATION, cpu_run_activation, args, sizeof *args);
 }
 
 static int add(void *self, const struct soq_add_args *args)
 {
     struct cpu *cpu = self;
     uint32_t rows = args->y.rows, cols = args->y.cols;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
@@ -120,41 +99,30 @@ static int add(void *self, const struct soq_add_args *args)
         cpu_check_view(cpu, SOQ_OP_ADD, "b", &args->b, rows, cols) ||
         cpu_check_view(cpu, SOQ_OP_ADD, "y", &args->y, rows, cols))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_ADD, cpu_run_add);
-    if (op)
-        op->args.add = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_ADD, cpu_run_add, args, sizeof *args);
 }
 
 static int scale(void *self, const struct soq_scale_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
     if (cpu_check_view(cpu, SOQ_OP_SCALE, "x", &args->x, args->x.rows, args->x.cols))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_SCALE, cpu_run_scale);
-    if (op)
-        op->args.scale = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_SCALE, cpu_run_scale, args, sizeof *args);
 }
 
 static int gather(void *self, const struct soq_gather_args *args)
 {
     struct cpu *cpu = self;
-    struct cpu_op *op;
 
     if (cpu->failed)
         return cpu->failed;
     if (cpu_check_view(cpu, SOQ_OP_GATHER, "x", &args->x, cpu->step->n_rows, args->x.cols) ||
         cpu_check_view(cpu, SOQ_OP_GATHER, "y", &args->y, cpu->step->n_outputs, args->x.cols))
         return cpu->failed;
-    op = cpu_record(cpu, SOQ_OP_GATHER, cpu_run_gather);
-    if (op)
-        op->args.gather = *args;
-    return cpu->failed;
+    return cpu_record(cpu, SOQ_OP_GATHER, cpu_run_gather, args, sizeof *args);
 }
 
 const struct soq_elementwise_ops cpu_elementwise_ops = {

@@ -28,20 +28,17 @@ int cpu_refuse(struct cpu *cpu, uint32_t op, enum soq_error_code code, const cha
     return cpu->failed;
 }
 
-struct cpu_op *cpu_record(struct cpu *cpu, uint32_t kind,
-                          void (*run)(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread))
+int cpu_record(struct cpu *cpu, uint32_t kind, cpu_run_fn *run, const void *args, size_t size)
 {
     struct cpu_op *op;
 
     if (cpu->n_ops == CPU_OPS_MAX && cpu_run(cpu))
-        return NULL;
-    op = &cpu->ops[cpu->n_ops];
-    op->run = run;
-    op->op = kind;
-    op->sync = true;
-    op->quantise = true;
-    cpu->n_ops++;
-    return op;
+        return cpu->failed;
+    op = &cpu->ops[cpu->n_ops++];
+    *op = (struct cpu_op){.run = run, .op = kind, .head = true, .sync = true, .quantise = true};
+    memcpy(&op->args, args, size);
+    cpu_order(cpu->ops, op);
+    return 0;
 }
 
 int cpu_check_view(struct cpu *cpu, uint32_t op, const char *what, const struct soq_view *view, uint32_t rows, uint32_t cols)

@@ -77,7 +77,9 @@ static int apply_edits(struct cpu *cpu, const struct soq_step *step, struct soq_
     for (uint32_t i = 0; i < step->n_edits; i++) {
         struct cpu_group *group = find_group(cpu, edits[i].group);
 
-        if (!group || edits[i].slot >= cpu->params.max_slots || edits[i].index >= group->max_blocks)
+        if (!group)
+            continue; /* another backend's */
+        if (edits[i].slot >= cpu->params.max_slots || edits[i].index >= group->max_blocks)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: edit %u names group %u, slot %u, index %u", i, edits[i].group,
                                edits[i].slot, edits[i].index);
         group->tables[(size_t)edits[i].slot * group->max_blocks + edits[i].index] = edits[i].block;
@@ -103,7 +105,9 @@ static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_er
         const struct cpu_group *group = find_group(cpu, copies[i].group);
         const struct soq_step_copy *copy = &copies[i];
 
-        if (!group || copy->src >= group->n_blocks || copy->dst >= group->n_blocks || !group->blocks[copy->src] ||
+        if (!group)
+            continue;
+        if (copy->src >= group->n_blocks || copy->dst >= group->n_blocks || !group->blocks[copy->src] ||
             !group->blocks[copy->dst] || copy->n_tokens > group->block_tokens)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: copy %u of block %x to %x in group %u", i, copy->src, copy->dst,
                                copy->group);

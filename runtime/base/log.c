@@ -17,6 +17,12 @@ void soq__log_install(soq__log_sink sink, void *user, enum soq_log_level level)
     installed.level = level;
 }
 
+void soq__log_remove(soq__log_sink sink, void *user)
+{
+    if (installed.sink == sink && installed.user == user)
+        installed.sink = NULL;
+}
+
 void soq__log(enum soq_log_level level, const char *fmt, ...)
 {
     char text[SOQ_LOG_TEXT_MAX];

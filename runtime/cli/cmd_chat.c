@@ -82,10 +82,10 @@ static int generate(struct chat *chat, struct soq_error *err)
     req.ctx = chat;
     soq__buf_clear(&chat->answer);
     chat->last = (struct soq_result)SOQ_RESULT_INIT;
-    soq__interrupt_clear();
     soq__interrupt_arm(soq__interrupt_session, chat->session);
     rc = soq_generate(chat->session, &req, &chat->last, err);
     soq__interrupt_disarm();
+    soq__interrupt_clear(); /* the answer took it */
     if (!rc && !soq__buf_ok(&chat->answer))
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory for the answer");
     return rc;

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "cli/cli.h"
+#include "cli/out.h"
 #include "config/settings.h"
 
 #define ORIGIN_COLUMN 40
@@ -175,11 +176,11 @@ static int print(const struct soq__settings *settings, bool json)
 {
     int failed = json ? print_json(settings) : print_ini(settings);
 
-    if (failed || fflush(stdout) || ferror(stdout)) {
-        fputs("soquete config: cannot write the output\n", stderr);
+    if (failed && !ferror(stdout)) {
+        soq__cli_say("config", "out of memory");
         return SOQ_EXIT_FAILED;
     }
-    return SOQ_EXIT_OK;
+    return soq__out_finish("config", SOQ_EXIT_OK);
 }
 
 int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **argv)
@@ -190,8 +191,10 @@ int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **arg
     int status;
 
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0)
-            return fputs(usage, stdout) < 0 ? SOQ_EXIT_FAILED : SOQ_EXIT_OK;
+        if (strcmp(argv[i], "--help") == 0) {
+            soq__out_printf("%s", usage);
+            return soq__out_finish("config", SOQ_EXIT_OK);
+        }
         if (strcmp(argv[i], "--json") != 0) {
             fprintf(stderr, "soquete config: %s: unknown argument; see soquete config --help\n", argv[i]);
             return SOQ_EXIT_USAGE;

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "cli/out.h"
 
 static const char usage[] =
     "Usage: soquete inspect [--meta] [--tensors] [--all] [--json] FILE\n"
@@ -74,14 +75,16 @@ static int print(const struct soq__gguf *g, const struct arguments *args)
 {
     struct soq_buf out = SOQ_BUF_INIT;
     size_t problems = args->json ? soq__inspect_json(g, &args->show, &out) : soq__inspect_text(g, &args->show, &out);
-    bool written = soq__buf_ok(&out) && fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
+    int status = problems == 0 ? SOQ_EXIT_OK : SOQ_EXIT_FAILED;
 
-    if (!soq__buf_ok(&out))
-        fprintf(stderr, "soquete inspect: %s: out of memory\n", args->file);
-    else if (!written)
-        fputs("soquete inspect: cannot write the output\n", stderr);
+    if (soq__buf_ok(&out)) {
+        soq__out_write(out.data, out.len);
+    } else {
+        soq__cli_say("inspect", "%s: out of memory", args->file);
+        status = SOQ_EXIT_FAILED;
+    }
     soq__buf_done(&out);
-    return written && problems == 0 ? SOQ_EXIT_OK : SOQ_EXIT_FAILED;
+    return soq__out_finish("inspect", status);
 }
 
 int soq__cmd_inspect(const struct soq__cli_globals *globals, int argc, char **argv)
@@ -94,8 +97,10 @@ int soq__cmd_inspect(const struct soq__cli_globals *globals, int argc, char **ar
     (void)globals;
     if (parse(argc, argv, &args))
         return SOQ_EXIT_USAGE;
-    if (args.help)
-        return fputs(usage, stdout) < 0 ? SOQ_EXIT_FAILED : SOQ_EXIT_OK;
+    if (args.help) {
+        soq__out_printf("%s", usage);
+        return soq__out_finish("inspect", SOQ_EXIT_OK);
+    }
     if (soq__gguf_open(args.file, &g, &err)) {
         print_error(&args, &err);
         return SOQ_EXIT_FAILED;

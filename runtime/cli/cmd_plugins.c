@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
+#include "cli/out.h"
 #include "config/settings.h"
 #include "plugin/host.h"
 #include "plugin/registry.h"
@@ -399,12 +400,12 @@ static int print(const struct listing *l, const struct args *args)
         complete = print_json(l, args->name);
     else
         complete = args->name ? print_named(l, args->name) : print_table(l, args->why);
-    if (!complete || fflush(stdout) || ferror(stdout)) {
-        fputs("soquete plugins: cannot write the output\n", stderr);
+    if (!complete && !ferror(stdout)) {
+        soq__cli_say("plugins", "out of memory");
         return SOQ_EXIT_FAILED;
     }
     fputs(soq__buf_str(&l->missing), stderr);
-    return l->missing.len && !args->name ? SOQ_EXIT_FAILED : SOQ_EXIT_OK;
+    return soq__out_finish("plugins", l->missing.len && !args->name ? SOQ_EXIT_FAILED : SOQ_EXIT_OK);
 }
 
 int soq__cmd_plugins(const struct soq__cli_globals *globals, int argc, char **argv)
@@ -415,8 +416,10 @@ int soq__cmd_plugins(const struct soq__cli_globals *globals, int argc, char **ar
     int rc, status;
 
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0)
-            return fputs(usage, stdout) < 0 ? SOQ_EXIT_FAILED : SOQ_EXIT_OK;
+        if (strcmp(argv[i], "--help") == 0) {
+            soq__out_printf("%s", usage);
+            return soq__out_finish("plugins", SOQ_EXIT_OK);
+        }
     }
     if (!parse_args(argc, argv, &args))
         return SOQ_EXIT_USAGE;

@@ -6,13 +6,13 @@
 
 #include "soquete/soquete.h"
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, idle;
 static soq__cancel *volatile cancel_work;
 static void *volatile cancel_arg;
 
 static void on_signal(int number)
 {
-    if (interrupted) {
+    if (interrupted && !idle) {
         signal(number, SIG_DFL);
         raise(number);
         return;
@@ -50,6 +50,11 @@ bool soq__interrupted(void)
 void soq__interrupt_clear(void)
 {
     interrupted = 0;
+}
+
+void soq__interrupt_idle(bool is_idle)
+{
+    idle = is_idle;
 }
 
 void soq__interrupt_session(void *session)

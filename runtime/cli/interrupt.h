@@ -19,6 +19,8 @@ void soq__interrupt_disarm(void);
 /* There was a Ctrl-C since the last clear. */
 bool soq__interrupted(void);
 void soq__interrupt_clear(void);
+/* While true a second Ctrl-C kills nothing: somebody types a line, there is no work to stop. */
+void soq__interrupt_idle(bool is_idle);
 
 /* A soq__cancel for struct soq_session. */
 void soq__interrupt_session(void *session);

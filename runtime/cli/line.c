@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <wchar.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -22,7 +21,6 @@ struct soq__line {
     EditLine *edit;   /* NULL: plain */
     History *history; /* with edit */
     char *file;       /* of the history, or NULL */
-    bool interrupted; /* Ctrl-C was typed */
     char *plain;      /* getline's buffer: malloc's own, not base/alloc.h's */
     size_t plain_cap;
 };
@@ -72,21 +70,10 @@ static void save_history(struct soq__line *line)
 
 static char *prompt(EditLine *edit)
 {
-    static char bold[] = "\1\033[1m\1> \1\033[0m\1", plain[] = "> ";
+    static char bold[] = "\1\033[1m\1>\1\033[0m\1 ", plain[] = "> ";
 
     (void)edit;
     return *soq__term_bold(stdout) ? bold : plain;
-}
-
-/* What Ctrl-C is bound to, in place of a signal: it gives the line up. */
-static unsigned char on_interrupt(EditLine *edit, wint_t key)
-{
-    struct soq__line *line;
-
-    (void)key;
-    el_get(edit, EL_CLIENTDATA, &line);
-    line->interrupted = true;
-    return CC_EOF;
 }
 
 static int start_editing(struct soq__line *line, bool keep, struct soq_error *err)
@@ -102,34 +89,32 @@ static int start_editing(struct soq__line *line, bool keep, struct soq_error *er
     line->file = keep ? history_path() : NULL;
     if (line->file)
         history(line->history, &event, H_LOAD, line->file);
-    el_set(line->edit, EL_CLIENTDATA, line);
     el_set(line->edit, EL_HIST, history, line->history);
     el_set(line->edit, EL_PROMPT_ESC, prompt, '\1');
     el_set(line->edit, EL_EDITOR, "emacs");
     el_set(line->edit, EL_SIGNAL, 1);
     el_source(line->edit, NULL);
-    el_set(line->edit, EL_ADDFN, "soquete-interrupt", "Gives the line up", on_interrupt);
-    el_set(line->edit, EL_BIND, "^C", "soquete-interrupt", NULL);
-    el_set(line->edit, EL_SETTY, "-d", "intr=", NULL);
     return 0;
 }
 
+/* Ctrl-C ends the read: libedit passes the signal on and gives the line up. */
 static enum soq__line_event read_edited(struct soq__line *line, struct soq_buf *text)
 {
     const char *got;
     int n;
 
-    line->interrupted = false;
     el_resize(line->edit);
+    soq__interrupt_idle(true);
     got = el_gets(line->edit, &n);
+    soq__interrupt_idle(false);
     if (got && n > 0) {
         remember(line, got);
         soq__buf_append(text, got, (size_t)n);
         return SOQ__LINE_TEXT;
     }
-    fputs(line->interrupted ? "^C\n" : "\n", stdout);
+    fputs(soq__interrupted() ? "^C\n" : "\n", stdout);
     fflush(stdout);
-    return line->interrupted || soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
+    return soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
 }
 
 /* ---- Both */
@@ -182,12 +167,10 @@ static int read_plain(struct soq__line *line, struct soq_buf *text, enum soq__li
         return soq__fail(err, SOQ_ELIMIT, "a line of %zd bytes; at most %zu are read", n, LINE_MAX_BYTES);
     if (n >= 0)
         soq__buf_append(text, line->plain, (size_t)n);
-    else if (errno == EINTR)
-        *event_out = SOQ__LINE_INTERRUPT;
-    else if (ferror(stdin))
+    else if (ferror(stdin) && errno != EINTR)
         return soq__fail(err, SOQ_EIO, "cannot read standard input: %s", strerror(errno));
     else
-        *event_out = SOQ__LINE_END;
+        *event_out = soq__interrupted() ? SOQ__LINE_INTERRUPT : SOQ__LINE_END;
     return 0;
 }
 
@@ -197,11 +180,13 @@ int soq__line_read(struct soq__line *line, struct soq_buf *text, enum soq__line_
     int rc = 0;
 
     soq__buf_clear(text);
-    soq__interrupt_clear();
-    if (line->edit)
+    if (soq__interrupted())
+        event = SOQ__LINE_INTERRUPT;
+    else if (line->edit)
         event = read_edited(line, text);
     else
         rc = read_plain(line, text, &event, err);
+    soq__interrupt_clear();
     if (!rc && !soq__buf_ok(text))
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory for a line");
     while (text->len && strchr("\r\n", text->data[text->len - 1]))

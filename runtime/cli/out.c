@@ -2,20 +2,34 @@
 #include "cli/out.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/term.h"
 
 static int lost; /* errno of the first write that failed; 0: none has */
 
+/* The pipe has no other end any more. */
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
+/* ok: the write just done succeeded. Earlier ones by stdio alone may have failed too, with another errno by now. */
 static int settle(bool ok)
 {
-    if (!lost && (!ok || fflush(stdout)))
-        lost = errno ? errno : EIO;
-    return lost ? -1 : 0;
+    if (lost || (ok && !fflush(stdout) && !ferror(stdout)))
+        return lost ? -1 : 0;
+    lost = errno ? errno : EIO;
+    if (reader_is_gone())
+        lost = EPIPE;
+    return -1;
 }
 
 int soq__out_write(const char *data, size_t n)

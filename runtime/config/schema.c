@@ -62,7 +62,7 @@ const struct soq__core_key soq__core_keys[] = {
              .help = "Tokens of all sequences together that one step may compute.")}},
     {"engine",
      {OPTION(SOQ_OPT_INT, "max_sequences", "16", .min = 1, .max = 4096,
-             .help = "Sequences that may run at the same time; more wait.")}},
+             .help = "Sessions that may exist at the same time.")}},
     {"engine",
      {OPTION(SOQ_OPT_INT, "chunk", "512", .min = 1, .max = 1 << 16,
              .help = "Prompt tokens of one sequence that one step may compute.")}},

@@ -124,6 +124,14 @@ static int try_place(struct soq__exec *x, uint32_t i, const struct soq_op_desc *
     return rc ? rc : in->ops->supports(in->self, desc, why);
 }
 
+/* Attention and what it reads stay together: the block tables are their backend's. */
+static void move(struct soq__exec *x, uint32_t op, uint32_t i)
+{
+    x->place[op] = (uint8_t)i;
+    if (op == SOQ_OP_ATTENTION || op == SOQ_OP_KV_APPEND)
+        x->place[SOQ_OP_ATTENTION] = x->place[SOQ_OP_KV_APPEND] = (uint8_t)i;
+}
+
 int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err)
 {
     struct soq_buf reasons = SOQ_BUF_INIT;
@@ -133,8 +141,8 @@ int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct 
         struct soq_error why = SOQ_ERROR_INIT;
 
         rc = try_place(x, i, desc, &why);
-        if (!rc && i) {
-            x->place[desc->op] = (uint8_t)i;
+        if (!rc && i > x->place[desc->op]) {
+            move(x, desc->op, i);
             soq__log(SOQ_LOG_INFO, "%s runs on %s", op_name(desc->op), x->choices[i].plugin->id);
         }
         if (rc)

@@ -40,8 +40,9 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
                    const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
 
-/* Decides who runs ops of that description, initialising a further backend if need be. Several descriptions of one op must end
- * up at the same backend. The failure tells why each backend cannot. */
+/* Decides who runs ops of that description, initialising a further backend if need be. One backend runs all descriptions of an
+ * op, and one runs both attention and kv_append: a description may move them on, never back, so ask again for the others until
+ * nothing moves. The failure tells why each backend cannot. */
 int soq__exec_place(struct soq__exec *x, const struct soq_op_desc *desc, struct soq_error *err);
 
 /* The owner of memory, weights and buffers; and who runs attention and so holds the block tables. */

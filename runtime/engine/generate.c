@@ -26,12 +26,17 @@ static const char *role_text(const struct soq__model *m, enum soq__token_role ro
     return buf;
 }
 
+static const struct soq_message *message_at(const struct soq_request *req, uint32_t i)
+{
+    return (const struct soq_message *)(const void *)((const char *)req->messages + (size_t)i * req->message_stride);
+}
+
 static json_t *messages_json(const struct soq_request *req)
 {
     json_t *list = json_array();
 
     for (uint32_t i = 0; i < req->n_messages; i++) {
-        const struct soq_message *m = &req->messages[i];
+        const struct soq_message *m = message_at(req, i);
         json_t *one = json_object();
 
         json_object_set_new_nocheck(one, "role", json_stringn_nocheck(m->role, strlen(m->role)));
@@ -88,8 +93,10 @@ int soq__request_tokens(const struct soq__model *m, const struct soq_request *re
 
     if (given != 1)
         return soq__fail(err, SOQ_EINVAL, "a request needs exactly one of messages, prompt and ids, not %d of them", given);
+    if (req->n_messages && (!req->messages || req->message_stride < sizeof(struct soq_message)))
+        return soq__fail(err, SOQ_EINVAL, "messages are NULL, or message_stride is %u", req->message_stride);
     for (uint32_t i = 0; i < req->n_messages; i++)
-        if (!req->messages || !req->messages[i].role || !req->messages[i].content)
+        if (!message_at(req, i)->role || !message_at(req, i)->content)
             return soq__fail(err, SOQ_EINVAL, "message %u has no role or no content", i);
     if (req->ids) {
         int rc = 0;
@@ -219,10 +226,10 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
     const struct soq__job *j = &a->job;
     struct soq_result full = {
         .struct_size = sizeof full,
-        .reason = j->reason,
+        .reason = a->deaf ? SOQ_REASON_CANCELLED : j->reason, /* even if the steps of others had brought it to its end */
         .prompt_tokens = j->n_prompt,
         .cached_tokens = j->n_cached,
-        .generated_tokens = j->n_generated,
+        .generated_tokens = a->n_read,
         .ttft_s = j->first_token - j->started,
         .prefill_s = j->prompt_done - j->started,
         .decode_s = j->n_generated ? j->last_token - j->prompt_done : 0,

@@ -75,6 +75,19 @@ static int place_ops(struct soq__net *net, const struct soq__kv_layout *layout, 
     return rc;
 }
 
+/* An op that a later description moves to another backend must suit that one in its earlier descriptions too. */
+static int settle_ops(struct soq__net *net, const struct soq__kv_layout *layout, struct soq_error *err)
+{
+    uint8_t before[SOQ__N_OPS];
+    int rc;
+
+    do {
+        memcpy(before, net->exec->place, sizeof before);
+        rc = place_ops(net, layout, err);
+    } while (!rc && memcmp(before, net->exec->place, sizeof before) != 0);
+    return rc;
+}
+
 /* ---- Weights --------------------------------------------------------------------------------------------------------- */
 
 struct loader {
@@ -229,7 +242,7 @@ int soq__net_init(struct soq__net *net, const struct soq__net_params *params, st
     if (!net->layers)
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory for %u layers", params->model->hparams.n_layers);
     if (!rc)
-        rc = place_ops(net, params->layout, err);
+        rc = settle_ops(net, params->layout, err);
     if (!rc)
         rc = make_buffers(net, params, err);
     if (!rc)

@@ -69,6 +69,8 @@ static int build_runtime(struct soq_runtime *rt, const struct soq_runtime_params
         rc = load_settings(rt->settings, p, err);
     if (rc)
         return rc;
+    rt->log = p->log;
+    rt->log_ctx = p->log_ctx;
     if (p->log)
         soq__log_install(p->log, p->log_ctx, (enum soq_log_level)soq__settings_choice(rt->settings, "runtime", "log_level"));
     while (p->plugin_dirs && p->plugin_dirs[rp.n_dirs])
@@ -106,6 +108,8 @@ void soq_runtime_free(struct soq_runtime *rt)
         return;
     soq__registry_free(rt->registry);
     soq__settings_free(rt->settings);
+    if (rt->log)
+        soq__log_remove(rt->log, rt->log_ctx);
     soq__free(rt);
 }
 

@@ -7,6 +7,8 @@
 struct soq_runtime {
     struct soq__settings *settings;
     struct soq__registry *registry;
+    void (*log)(void *ctx, int level, const char *text); /* NULL: none of its own */
+    void *log_ctx;
 };
 
 struct soq_model {

@@ -115,19 +115,32 @@ int soq__kv_push_copy(struct soq__kv_cache *c, struct soq_step_copy copy, struct
     return 0;
 }
 
-void soq__kv_forget_copies(struct soq__kv_cache *c, uint32_t group, soq_block_ref dst)
+/* Takes the pending copy to a block off the list; returns its source with the reference that the copy held, or SOQ_BLOCK_NONE.
+ */
+static soq_block_ref take_copy(struct soq__kv_cache *c, uint32_t group, soq_block_ref dst)
 {
-    uint32_t kept = 0;
-
     for (uint32_t i = 0; i < c->n_copies; i++) {
         struct soq_step_copy copy = c->copies[i];
 
-        if (copy.group == group && copy.dst == dst)
-            soq__kv_block_unref(&c->groups[group].pool, copy.src);
-        else
-            c->copies[kept++] = copy;
+        if (copy.group != group || copy.dst != dst)
+            continue;
+        c->n_copies--;
+        memmove(c->copies + i, c->copies + i + 1, (c->n_copies - i) * sizeof copy);
+        return copy.src;
     }
-    c->n_copies = kept;
+    return SOQ_BLOCK_NONE;
+}
+
+void soq__kv_let_go(struct soq__kv_cache *c, uint32_t group, soq_block_ref block)
+{
+    struct soq__kv_pool *pool = &c->groups[group].pool;
+
+    while (block != SOQ_BLOCK_NONE) {
+        soq_block_ref src = soq__kv_block_is_shared(pool, block) ? SOQ_BLOCK_NONE : take_copy(c, group, block);
+
+        soq__kv_block_unref(pool, block);
+        block = src; /* which may be waiting for a copy of its own */
+    }
 }
 
 void soq__kv_delivered(struct soq__kv_cache *c)
@@ -150,6 +163,17 @@ static uint32_t tail_copies(const struct soq__kv_seq *seq, uint32_t g)
     return tail != SOQ_BLOCK_NONE && soq__kv_block_is_shared(&c->groups[g].pool, tail);
 }
 
+/* Blocks behind a window that the sequence holds together with others: when it lets go of them the pool gets nothing back. */
+static uint32_t shared_behind(const struct soq__kv_seq *seq, uint32_t g)
+{
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    uint32_t p = seq->cache->block_tokens, n = 0;
+
+    for (uint32_t i = sg->freed_to / p; i * p < seq->n_committed; i++)
+        n += sg->table[i] != SOQ_BLOCK_NONE && soq__kv_block_is_shared(&seq->cache->groups[g].pool, sg->table[i]);
+    return n;
+}
+
 /* Promised to sequences beyond what they hold, in blocks of group g. */
 static uint64_t promised(const struct soq__kv_cache *c, uint32_t g)
 {
@@ -160,7 +184,7 @@ static uint64_t promised(const struct soq__kv_cache *c, uint32_t g)
 
         if (!seq || !seq->groups[g].peak)
             continue;
-        blocks += tail_copies(seq, g);
+        blocks += c->groups[g].layout.window ? shared_behind(seq, g) : tail_copies(seq, g);
         if (seq->groups[g].peak > seq->groups[g].n_held)
             blocks += seq->groups[g].peak - seq->groups[g].n_held;
     }

@@ -53,10 +53,6 @@ static int group_init(struct soq__kv_group_layout *g, const struct soq__kv_layou
     g->kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL;
     g->window = windowed ? p->hparams->window : p->plan.window;
     g->sinks = windowed ? 0 : p->plan.sinks;
-    if (windowed && p->plan.window && p->plan.window < g->window) { /* a policy tighter than the model's own window */
-        g->window = p->plan.window;
-        g->sinks = p->plan.sinks;
-    }
     g->n_planes = 2;
     rc = plane_init(&g->planes[0], p, SOQ_PLANE_KEY, err);
     if (!rc)

@@ -14,7 +14,7 @@
 struct soq__kv_group_layout {
     enum soq_kv_group_kind kind;
     uint32_t n_layers;
-    uint32_t window, sinks; /* masks of its attention: the model's window or the policy's; 0: none */
+    uint32_t window, sinks; /* masks: the model's own window, which policies leave alone, else the policy's; 0: none */
     struct soq_kv_plane planes[SOQ__KV_PLANES_MAX];
     uint32_t n_planes;
     uint64_t block_bytes;

@@ -47,9 +47,7 @@ static void drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uin
     for (uint32_t i = first; i < last; i++) {
         if (sg->table[i] == SOQ_BLOCK_NONE)
             continue;
-        if (!soq__kv_block_is_shared(&seq->cache->groups[g].pool, sg->table[i]))
-            soq__kv_forget_copies(seq->cache, g, sg->table[i]);
-        soq__kv_block_unref(&seq->cache->groups[g].pool, sg->table[i]);
+        soq__kv_let_go(seq->cache, g, sg->table[i]);
         sg->table[i] = SOQ_BLOCK_NONE;
         sg->n_held--;
     }
@@ -146,7 +144,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
         soq__kv_block_unref(pool, block);
         return rc;
     }
-    soq__kv_block_unref(pool, old);
+    soq__kv_let_go(c, g, old);
     sg->n_held += old == SOQ_BLOCK_NONE;
     sg->table[i] = block;
     return 0;

@@ -2,6 +2,7 @@
 #include "model/hparams.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,20 +27,24 @@ static const char *key_of(struct reader *r, const char *name)
     return r->key;
 }
 
-static void fail(struct reader *r, enum soq_error_code code, const char *name, const char *what)
+SOQ_PRINTF(4, 5)
+static void fail(struct reader *r, enum soq_error_code code, const char *name, const char *fmt, ...)
 {
-    if (!r->rc)
-        r->rc = soq__fail(r->err, code, "%s: %s: %s", soq__gguf_path(r->g), key_of(r, name), what);
+    char what[256];
+    va_list args;
+
+    if (r->rc)
+        return;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    r->rc = soq__fail(r->err, code, "%s: %s: %s", soq__gguf_path(r->g), key_of(r, name), what);
 }
 
 static void check_range(struct reader *r, const char *name, uint32_t value, uint32_t max)
 {
-    char what[96];
-
-    if (r->rc || (value >= 1 && value <= max))
-        return;
-    snprintf(what, sizeof what, "%u is out of range (1 to %u)", value, max);
-    fail(r, SOQ_EINVAL, name, what);
+    if (value < 1 || value > max)
+        fail(r, SOQ_EINVAL, name, "%u is out of range (1 to %u)", value, max);
 }
 
 static uint32_t need_u32(struct reader *r, const char *name, uint32_t max)
@@ -70,6 +75,16 @@ static float get_f32(struct reader *r, const char *name, float absent)
     return value;
 }
 
+/* cap * tanh(x / cap); 0: none */
+static float get_softcap(struct reader *r, const char *name)
+{
+    float value = get_f32(r, name, 0.0f);
+
+    if (value < 0.0f)
+        fail(r, SOQ_EINVAL, name, "%g is negative; 0 means none", (double)value);
+    return value;
+}
+
 /* A number that some files give per layer: accepted when all layers agree. */
 static uint32_t uniform_u32(struct reader *r, const char *name, uint32_t absent, uint32_t max)
 {
@@ -86,7 +101,9 @@ static uint32_t uniform_u32(struct reader *r, const char *name, uint32_t absent,
     first = kv->count ? soq__gguf_int_at(kv, 0) : 0;
     for (uint64_t i = 1; i < kv->count; i++)
         if (soq__gguf_int_at(kv, i) != first)
-            fail(r, SOQ_EUNSUPPORTED, name, "differs between layers, which this release cannot run");
+            fail(r, SOQ_EUNSUPPORTED, name,
+                 "%lld in the first layer, %lld in another: layers of different sizes are not supported yet", (long long)first,
+                 (long long)soq__gguf_int_at(kv, i));
     check_range(r, name, first < 0 || first > UINT32_MAX ? 0 : (uint32_t)first, max);
     return (uint32_t)first;
 }
@@ -118,15 +135,19 @@ static void read_scaling(struct reader *r, const struct soq__hparams *hp, struct
         rope->attn_factor = get_f32(r, "rope.scaling.yarn_attn_factor", get_f32(r, "rope.scaling.attn_factor", 1.0f));
         log_multiplier = get_f32(r, "rope.scaling.yarn_log_multiplier", 0.0f);
         if (log_multiplier != 0.0f)
-            fail(r, SOQ_EUNSUPPORTED, "rope.scaling.yarn_log_multiplier", "YaRN with an own temperature is not supported");
+            fail(r, SOQ_EUNSUPPORTED, "rope.scaling.yarn_log_multiplier",
+                 "%g: YaRN with a temperature of its own is not supported", (double)log_multiplier);
         if (!rope->original_context || rope->beta_fast <= 0 || rope->beta_slow <= 0 || rope->attn_factor <= 0)
-            fail(r, SOQ_EINVAL, "rope.scaling", "YaRN needs a positive original_context_length, betas and attn_factor");
+            fail(r, SOQ_EINVAL, "rope.scaling",
+                 "YaRN with original_context_length = %u, betas %g and %g, attn_factor %g: all must be positive",
+                 rope->original_context, (double)rope->beta_fast, (double)rope->beta_slow, (double)rope->attn_factor);
     } else {
         fail(r, SOQ_EUNSUPPORTED, "rope.scaling.type",
-             "unknown method; this release knows none, linear and yarn, and llama3 by rope_freqs");
+             "\"%.*s\" is not known; this release has none, linear and yarn, and llama3 by rope_freqs",
+             (int)(type.len < 64 ? type.len : 64), type.data);
     }
-    if (!(rope->factor >= 1.0f))
-        fail(r, SOQ_EINVAL, "rope.scaling.factor", "must be at least 1");
+    if (rope->factor < 1.0f)
+        fail(r, SOQ_EINVAL, "rope.scaling.factor", "%g, must be at least 1", (double)rope->factor);
 }
 
 static void read_rope(struct reader *r, struct soq__hparams *hp)
@@ -135,17 +156,18 @@ static void read_rope(struct reader *r, struct soq__hparams *hp)
 
     rope->n_rot = get_u32(r, "rope.dimension_count", hp->head_dim_k);
     if (!r->rc && (rope->n_rot < 2 || rope->n_rot % 2 || rope->n_rot > hp->head_dim_k))
-        fail(r, SOQ_EINVAL, "rope.dimension_count", "must be even and at most the head size");
+        fail(r, SOQ_EINVAL, "rope.dimension_count", "%u, must be even and at most the head size, %u", rope->n_rot,
+             hp->head_dim_k);
     rope->base = get_f32(r, "rope.freq_base", 10000.0f);
-    if (!(rope->base > 1.0f))
-        fail(r, SOQ_EINVAL, "rope.freq_base", "must be greater than 1");
+    if (rope->base <= 1.0f)
+        fail(r, SOQ_EINVAL, "rope.freq_base", "%g, must be greater than 1", (double)rope->base);
     read_scaling(r, hp, rope);
     hp->window_rope = *rope;
     if (hp->arch->features & SOQ__HAS_WINDOWS) {
         hp->window_rope.scaling = SOQ__ROPE_NONE;
         hp->window_rope.base = get_f32(r, "rope.freq_base_swa", hp->arch->window_rope_base);
-        if (!(hp->window_rope.base > 1.0f))
-            fail(r, SOQ_EINVAL, "rope.freq_base_swa", "must be greater than 1");
+        if (hp->window_rope.base <= 1.0f)
+            fail(r, SOQ_EINVAL, "rope.freq_base_swa", "%g, must be greater than 1", (double)hp->window_rope.base);
     }
 }
 
@@ -157,7 +179,7 @@ static void read_windows(struct reader *r, struct soq__hparams *hp)
         return;
     if (!(hp->arch->features & SOQ__HAS_WINDOWS)) {
         fail(r, SOQ_EUNSUPPORTED, "attention.sliding_window",
-             "this family's windows are not supported yet, and full attention would be wrong");
+             "%u: this family's windows are not supported yet, and full attention would be wrong", window);
         return;
     }
     hp->window = window;
@@ -178,10 +200,11 @@ static void read_attention(struct reader *r, struct soq__hparams *hp)
     check_range(r, "attention.key_length", hp->head_dim_k, 1024);
     check_range(r, "attention.value_length", hp->head_dim_v, 1024);
     if (!r->rc && hp->n_heads % hp->n_kv_heads)
-        fail(r, SOQ_EINVAL, "attention.head_count", "is no multiple of attention.head_count_kv");
+        fail(r, SOQ_EINVAL, "attention.head_count", "%u is no multiple of attention.head_count_kv = %u", hp->n_heads,
+             hp->n_kv_heads);
     hp->attn_scale = 1.0f / sqrtf((float)hp->head_dim_k);
-    hp->attn_softcap = get_f32(r, "attn_logit_softcapping", 0.0f);
-    hp->logit_softcap = get_f32(r, "final_logit_softcapping", 0.0f);
+    hp->attn_softcap = get_softcap(r, "attn_logit_softcapping");
+    hp->logit_softcap = get_softcap(r, "final_logit_softcapping");
 }
 
 /* Gemma 3 27B alone scales queries by its width per head (its config's query_pre_attn_scalar); GGUF has no key for it. */
@@ -193,13 +216,16 @@ static void fix_gemma3_27b(struct soq__hparams *hp)
 
 /* Keys whose presence changes the computation in a way that this release does not know. */
 static const char *const refused_keys[] = {
-    "logit_scale", "residual_scale", "embedding_scale", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
+    "logit_scale",         "residual_scale",           "embedding_scale",   "attention.scale",
+    "attention.clamp_kqv", "attention.max_alibi_bias", "rope.scale_linear", /* of old files */
 };
 
 static void refuse_unknown_math(struct reader *r)
 {
-    if (get_u32(r, "expert_count", 0))
-        fail(r, SOQ_EUNSUPPORTED, "expert_count", "mixture-of-experts models are not supported yet");
+    uint32_t experts = get_u32(r, "expert_count", 0);
+
+    if (experts)
+        fail(r, SOQ_EUNSUPPORTED, "expert_count", "%u: mixture-of-experts models are not supported yet", experts);
     for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++)
         if (!r->rc && soq__gguf_find(r->g, key_of(r, refused_keys[i])))
             fail(r, SOQ_EUNSUPPORTED, refused_keys[i], "is not supported yet, and ignoring it would be wrong");
@@ -245,8 +271,8 @@ int soq__hparams_read(const struct soq__gguf *g, struct soq__hparams *out, struc
     read_windows(&r, &hp);
     read_rope(&r, &hp);
     hp.norm_eps = get_f32(&r, "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (!(hp.norm_eps > 0.0f))
-        fail(&r, SOQ_EINVAL, "attention.layer_norm_rms_epsilon", "must be positive");
+    if (hp.norm_eps <= 0.0f)
+        fail(&r, SOQ_EINVAL, "attention.layer_norm_rms_epsilon", "%g, must be positive", (double)hp.norm_eps);
     if (r.rc)
         return r.rc;
     hp.dim[SOQ__DIM_Q] = hp.n_heads * hp.head_dim_k;

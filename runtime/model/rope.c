@@ -41,5 +41,5 @@ void soq__rope_frequencies(const struct soq__rope_params *p, float *inv_freq, fl
     }
     *mscale_out = 1.0f;
     if (p->scaling == SOQ__ROPE_YARN)
-        *mscale_out = p->attn_factor * (float)(1.0 + 0.1 * log(p->factor));
+        *mscale_out = p->attn_factor * (p->ext_factor != 0 ? (float)(1.0 + 0.1 * log(p->factor)) : 1.0f);
 }

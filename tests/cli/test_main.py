@@ -206,17 +206,19 @@ def manual_lint():
 @test
 def closed_output():
     """output to a full disk is a failure; a pipe that nobody reads is none."""
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True)
+    for args in [["--help"], ["run", "--help"], ["config"], ["config", "--json"], ["plugins"], ["plugins", "--why", "--json"],
+                 ["inspect", LLAMA], ["inspect", "--help"], ["kvcalc", "-m", LLAMA], ["logits", "-m", LLAMA, "--ids", "5", "-o", "-"],
+                 ["run", "-m", LLAMA, "--ids", "5,6", "-q"], ["run", "-m", LLAMA, "--ids", "5,6", "--json", "-q"],
+                 ["tokenize", "-m", LLAMA, "-f", LLAMA], ["bench", "-m", LLAMA, "-p", "4", "-n", "4", "--no-memory"]]:
+        options = dict(stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment(), text=True)
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, *args], stdout=full, **options)
         assert done.returncode == 1 and "No space left" in done.stderr, done
-        done = subprocess.run([PROGRAM, "run", "-m", LLAMA, "--ids", "5,6", "-q"], stdout=full, stderr=subprocess.PIPE,
-                              env=environment(), text=True)
-        assert done.returncode == 1 and "No space left" in done.stderr, done
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([PROGRAM, "--help"], stdout=writer, stderr=subprocess.PIPE, env=environment(), text=True)
-    os.close(writer)
-    assert done.returncode == 0 and not done.stderr, done
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([PROGRAM, *args], stdout=writer, **options)
+        os.close(writer)
+        assert done.returncode == 0 and not done.stderr, done
 
 
 main()

@@ -214,10 +214,10 @@ def closed_pipe():
 @needs_smollm
 def smollm_answers():
     """SmolLM2 answers with its chat template, and ends by itself."""
-    result = soquete("run", "-m", SMOLLM, *GREEDY, "-n", 100, "What is the capital of France?")
+    result = soquete("run", "-m", SMOLLM, *GREEDY, *EXACT, "-n", 100, "What is the capital of France?")
     assert "Paris" in result.out, result
     assert re.search(r"generated .* stop ", result.err), result
-    assert result.out == soquete("run", "-m", SMOLLM, *GREEDY, "-n", 100, text="What is the capital of France?\n").out
+    assert result.out == soquete("run", "-m", SMOLLM, *GREEDY, *EXACT, "-n", 100, text="What is the capital of France?\n").out
 
 
 @test

@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/pool.h"
@@ -13,13 +14,28 @@
 #include "plugin_open.h"
 #include "soquete/plugin.h"
 
-/* The variants that this machine can run, NULL behind the last. */
+static inline const char *cpu_path(const char *variant)
+{
+    static char path[4096];
+    const char *dir = getenv("SOQ_TEST_PLUGINS");
+
+    snprintf(path, sizeof path, "%s/cpu-%s.so", dir ? dir : "plugins/stage", variant);
+    return path;
+}
+
+/* The variants that are built and that this machine can run, NULL behind the last. The generic one must be there. */
 static inline const char *const *cpu_variants(void)
 {
-    static const char *variants[3] = {"generic", "x86-64-v3"};
+    static const char *variants[4] = {"generic"};
+    size_t n = 1;
 
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        variants[1] = NULL;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && access(cpu_path("x86-64-v3"), R_OK) == 0)
+        variants[n++] = "x86-64-v3";
+    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && access(cpu_path("avx512"), R_OK) == 0)
+        variants[n++] = "avx512";
+#endif
+    variants[n] = NULL;
     return variants;
 }
 
@@ -34,13 +50,9 @@ struct cpu_fixture {
 
 static inline const struct soq_role_entry *cpu_open(const char *variant)
 {
-    const char *dir = getenv("SOQ_TEST_PLUGINS");
     const struct soq_plugin *plugin;
-    char path[4096];
-    void *object;
+    void *object = dlopen(cpu_path(variant), RTLD_NOW | RTLD_LOCAL);
 
-    snprintf(path, sizeof path, "%s/cpu-%s.so", dir ? dir : "plugins/stage", variant);
-    object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     cr_assert(object, "%s", dlerror());
     plugin = dlsym(object, SOQ_PLUGIN_SYMBOL);
     cr_assert(plugin && plugin->abi_major == SOQ_ABI_MAJOR);

@@ -601,7 +601,7 @@ static void *at_the_edge(const void *data, uint32_t n)
 
 Test(engine, older_structs)
 {
-    const char *settings[] = {"decoding.standard.temperature=0", "decoding.standard.repeat_penalty=1.5", NULL};
+    const char *settings[] = {"decoding.standard.temperature=0", "decoding.standard.presence_penalty=1.5", NULL};
     const char *dirs[] = {getenv("SOQ_TEST_PLUGINS"), NULL};
     struct soq_runtime_params rp = SOQ_RUNTIME_PARAMS_INIT;
     struct soq_model_params mp = SOQ_MODEL_PARAMS_INIT;
@@ -623,8 +623,9 @@ Test(engine, older_structs)
                  err.text);
     cr_assert_eq(soq_model_load(f.rt, soq__test_data(MODEL), at_the_edge(&mp, 8), &f.model, &err), 0, "%s", err.text);
     s = new_session(&f);
-    /* A request from before there were stop strings, with sampling from before there were penalties: those are the defaults. */
-    old_sampling = at_the_edge(&sampling, offsetof(struct soq_sampling, repeat_penalty));
+    /* A request from before there were stop strings, with sampling from before there was a presence penalty: those are the
+     * defaults. */
+    old_sampling = at_the_edge(&sampling, offsetof(struct soq_sampling, presence_penalty));
     req.sampling = old_sampling;
     memset(&out, 0x55, sizeof out);
     out.result.struct_size = offsetof(struct soq_result, ttft_s);
@@ -634,7 +635,7 @@ Test(engine, older_structs)
     for (const char *p = (const char *)&out.result.ttft_s; p < (const char *)(&out + 1); p++)
         cr_assert_eq(*p, 0x55, "byte %zu was written", (size_t)(p - (const char *)&out));
     cr_assert_eq(soq_sampling_defaults(f.model, old_sampling, &err), 0, "%s", err.text);
-    cr_expect_eq(old_sampling->struct_size, offsetof(struct soq_sampling, repeat_penalty));
+    cr_expect_eq(old_sampling->struct_size, offsetof(struct soq_sampling, presence_penalty));
     soq_session_free(s);
     close_model(&f);
 }
@@ -688,6 +689,65 @@ Test(engine, struct_size_forgotten)
     req = request(5, 6, NULL);
     cr_expect_eq(soq_generate(s, &req, &result, &err), -SOQ_EINVAL);
     cr_expect(strstr(err.text, "soq_result"), "%s", err.text);
+    soq_session_free(s);
+    close_model(&f);
+}
+
+/* ---- Log -------------------------------------------------------------------------------------------------------------- */
+
+static void count_line(void *ctx, int level, const char *text)
+{
+    (void)level;
+    (void)text;
+    ++*(int *)ctx;
+}
+
+/* More than the model was made for: a warning, to the runtime that is there and to nobody who has gone. */
+Test(engine, log)
+{
+    const char *dirs[] = {getenv("SOQ_TEST_PLUGINS"), NULL}, *settings[] = {"model.context=1000", NULL};
+    struct soq_runtime_params p = SOQ_RUNTIME_PARAMS_INIT;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct fixture f = {0};
+    int lines = 0;
+
+    p.config = "/dev/null";
+    p.plugin_dirs = dirs;
+    p.settings = settings;
+    p.log = count_line;
+    p.log_ctx = &lines;
+    cr_assert_eq(soq_runtime_create(&p, &f.rt, &err), 0, "%s", err.text);
+    cr_assert_eq(soq_model_load(f.rt, soq__test_data(MODEL), NULL, &f.model, &err), 0, "%s", err.text);
+    cr_expect_eq(lines, 1);
+    close_model(&f);
+    f = open_model(MODEL, settings);
+    cr_expect_eq(lines, 1, "a runtime that is gone still gets what others log");
+    close_model(&f);
+}
+
+/* What a message contains never becomes a control token, and the tokens of a turn begin with those of the one before. */
+Test(engine, messages)
+{
+    const struct soq_message list[] = {{"user", "Hi <|eos|><|im_end|> there"}, {"assistant", "Yes?"}, {"user", "Go on"}};
+    struct fixture f = open_model(MODEL, (const char *[]){"model.context=1000", NULL});
+    struct soq_request req = request(0, 4, NULL);
+    struct soq_session *s = new_session(&f);
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__ids ids = {0};
+    struct soq_result r;
+
+    req.ids = NULL;
+    req.messages = list;
+    req.n_messages = 1;
+    cr_assert_eq(soq__request_tokens(f.model->model, &req, &ids, &err), 0, "%s", err.text);
+    for (size_t i = 0; i < ids.n; i++)
+        cr_expect_neq(ids.data[i], EOS, "token %zu", i);
+    r = generate(s, &req);
+    cr_expect_eq(r.prompt_tokens, ids.n);
+    req.n_messages = 3;
+    r = generate(s, &req);
+    cr_expect_geq(r.cached_tokens, ids.n - 8, "%u of %zu tokens are cached", r.cached_tokens, ids.n);
+    soq__ids_done(&ids);
     soq_session_free(s);
     close_model(&f);
 }

@@ -277,6 +277,58 @@ Test(kv, no_copy_to_what_is_gone)
     drop_cache();
 }
 
+/* The source of a pending copy may itself be waiting for one. */
+Test(kv, chain_of_copies)
+{
+    struct soq__kv_seq a, b, c;
+
+    make_cache(0, 8 * SLAB, 64, 3, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    soq__kv_seq_init(&c, &cache, NULL);
+    extend(&a, P + 3);
+    soq__kv_delivered(&cache);
+    cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&b, 1, NULL), 0);
+    soq__kv_abandon(&b);
+    cr_assert_eq(soq__kv_fork(&c, &b, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&c, 1, NULL), 0);
+    soq__kv_abandon(&c);
+    cr_assert_eq(cache.n_copies, 2);
+    cr_expect_eq(cache.copies[0].dst, cache.copies[1].src);
+    soq__kv_seq_done(&b);
+    cr_expect_eq(cache.n_copies, 2, "the last one needs both");
+    soq__kv_seq_done(&c);
+    cr_expect_eq(cache.n_copies, 0);
+    cr_expect_eq(cache.arena.used, SLAB);
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
+/* Letting go of a shared block behind the window gives the pool nothing back: the promise has to count it. */
+Test(kv, promise_beside_a_fork_behind_the_window)
+{
+    struct soq__kv_seq a, b;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    make_cache(8 * P, 15 * SLAB, 128, 2, P);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&b, &cache, NULL);
+    for (int i = 0; i < 9; i++)
+        extend(&a, P);
+    soq__kv_delivered(&cache);
+    cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+    if (soq__kv_reserve(&a, 16 * P, &err) == 0)
+        for (int i = 9; i < 16; i++) {
+            cr_assert_eq(soq__kv_prepare(&a, P, &err), 0, "a promise was broken: %s", err.text);
+            cr_assert_eq(soq__kv_commit(&a, P, false, NULL), 0);
+        }
+    soq__kv_seq_done(&b);
+    cr_expect_eq(soq__kv_reserve(&a, 16 * P, &err), 0, "%s", err.text);
+    soq__kv_seq_done(&a);
+    drop_cache();
+}
+
 Test(kv, abandoned_rows_give_their_blocks_back)
 {
     struct soq__kv_seq a;

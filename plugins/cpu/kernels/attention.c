@@ -163,38 +163,59 @@ static float weigh_tile(struct item *item, uint32_t i)
     return before;
 }
 
-/* out[width] = out * before + weights . v, over entries [first, last) that the mask holds; width in lanes of 8, at most 8. */
-VEC_INLINE void add_values(uint32_t width, float before, const float *weights, uint32_t mask, const float *v, size_t dv,
-                           float *out)
+/* One or two queries that see the same entries: out[i][width] = out[i] * before[i] + weights[i] . v, entry by entry; width in
+ * vectors. */
+VEC_INLINE void add_values(uint32_t n_q, uint32_t width, const float *before, const float *weights, uint32_t mask,
+                           const float *v, size_t dv, float *out)
 {
-    f32x8 acc[8];
+    f32x8 acc[2][8];
 
-    for (uint32_t d = 0; d < width; d++)
-        acc[d] = f32x8_load(out + d * 8) * f32x8_splat(before);
+    for (uint32_t i = 0; i < n_q; i++)
+        for (uint32_t d = 0; d < width; d++)
+            acc[i][d] = f32x8_load(out + i * dv + d * 8) * f32x8_splat(before[i]);
     for (uint32_t t = (uint32_t)__builtin_ctz(mask), last = 32 - (uint32_t)__builtin_clz(mask); t < last; t++) {
         if (!(mask >> t & 1))
             continue;
-        for (uint32_t d = 0; d < width; d++)
-            acc[d] = f32x8_madd(f32x8_splat(weights[t]), f32x8_load(v + t * dv + d * 8), acc[d]);
+        for (uint32_t d = 0; d < width; d++) {
+            f32x8 x = f32x8_load(v + t * dv + d * 8);
+
+            for (uint32_t i = 0; i < n_q; i++)
+                acc[i][d] = f32x8_madd(f32x8_splat(weights[i * TOKENS + t]), x, acc[i][d]);
+        }
     }
-    for (uint32_t d = 0; d < width; d++)
-        f32x8_store(out + d * 8, acc[d]);
+    for (uint32_t i = 0; i < n_q; i++)
+        for (uint32_t d = 0; d < width; d++)
+            f32x8_store(out + i * dv + d * 8, acc[i][d]);
+}
+
+static void add_tile(const struct item *item, uint32_t i, uint32_t n_q, const float *before)
+{
+    const float *weights = item->scores + i * TOKENS;
+    float *out = item->part.out + i * item->dv;
+    uint32_t mask = item->masks[i];
+    size_t d = 0;
+
+    for (; d + 32 <= item->dv; d += 32)
+        if (n_q == 2)
+            add_values(2, 4, before, weights, mask, item->v + d, item->dv, out + d);
+        else
+            add_values(1, 4, before, weights, mask, item->v + d, item->dv, out + d);
+    for (; d < item->dv; d += 8)
+        for (uint32_t j = 0; j < n_q; j++)
+            add_values(1, 1, before + j, weights + j * TOKENS, mask, item->v + d, item->dv, out + j * item->dv + d);
 }
 
 static void accumulate_tile(struct item *item)
 {
-    for (uint32_t i = 0; i < item->n; i++) {
-        const float *weights = item->scores + i * TOKENS;
-        float *out = item->part.out + i * item->dv, before;
-        size_t d = 0;
+    for (uint32_t i = 0, n_q; i < item->n; i += n_q) {
+        float before[2];
 
+        n_q = i + 1 < item->n && item->masks[i] == item->masks[i + 1] ? 2 : 1;
         if (!item->masks[i])
             continue;
-        before = weigh_tile(item, i);
-        for (; d + 64 <= item->dv; d += 64)
-            add_values(8, before, weights, item->masks[i], item->v + d, item->dv, out + d);
-        for (; d < item->dv; d += 8)
-            add_values(1, before, weights, item->masks[i], item->v + d, item->dv, out + d);
+        for (uint32_t j = 0; j < n_q; j++)
+            before[j] = weigh_tile(item, i + j);
+        add_tile(item, i, n_q, before);
     }
 }
 

@@ -1,7 +1,7 @@
 /* y = W x with quantised weights and activations in 8 bits.
  *
  * Eight outputs are the lanes; formats.h draws how their weights lie. In a block of 32 inputs products are summed as integers,
- * exactly, then scaled and added to the output's F32 sum, block by block in order. Two vectors of eight outputs meet up to four
+ * exactly, then scaled and added to the output's F32 sum, block by block in order. Two vectors of eight outputs meet several
  * rows of x, which share the unpacked weights as the vectors share the rows; the arithmetic of an output is the same for any
  * number of rows. */
 #include "cpu.h"
@@ -51,7 +51,7 @@ VEC_INLINE u8x32 step_codes(struct shape s, const uint8_t *codes, uint32_t step)
 /* How many steps a dot_sum holds. */
 VEC_INLINE uint32_t held_steps(struct shape s, uint32_t n)
 {
-    uint32_t held = s.bits == 4 ? DOT_STEPS_4 : s.bits == 5 ? DOT_STEPS_5 : DOT_STEPS_6;
+    uint32_t held = s.lookup || s.bits == 8 ? DOT_STEPS_8 : s.bits == 4 ? DOT_STEPS_4 : s.bits == 5 ? DOT_STEPS_5 : DOT_STEPS_6;
 
     return held < n ? held : n;
 }

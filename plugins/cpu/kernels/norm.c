@@ -31,19 +31,32 @@ static float squares_of(const float *x, uint32_t n, float mean)
     return f32x8_sum(sum) + rest;
 }
 
+/* (x - mean) * factor * weight + bias of eight columns, or of n < 8 of them. */
+VEC_INLINE f32x8 normalise(f32x8 x, float mean, float factor, const float *weight, const float *bias, uint32_t n)
+{
+    f32x8 v = (x - f32x8_splat(mean)) * f32x8_splat(factor);
+
+    if (weight)
+        v *= n < 8 ? f32x8_load_n(weight, n) : f32x8_load(weight);
+    if (bias)
+        v += n < 8 ? f32x8_load_n(bias, n) : f32x8_load(bias);
+    return v;
+}
+
 static void norm_run(const struct soq_norm_args *args, const float *x, float *y)
 {
     const float *weight = cpu_vector(args->weight), *bias = cpu_vector(args->bias);
-    float n = (float)args->width;
-    float mean = args->kind == SOQ_NORM_LAYER ? sum_of(x, args->width) / n : 0.0f;
-    float factor = 1.0f / sqrtf(squares_of(x, args->width, mean) / n + args->eps);
+    uint32_t n = args->width, i = 0;
+    float mean = args->kind == SOQ_NORM_LAYER ? sum_of(x, n) / (float)n : 0.0f;
+    float factor = 1.0f / sqrtf(squares_of(x, n, mean) / (float)n + args->eps);
 
-    for (uint32_t i = 0; i < args->width; i++) {
-        float v = (x[i] - mean) * factor;
-
-        v = weight ? v * weight[i] : v;
-        y[i] = bias ? v + bias[i] : v;
-    }
+    for (; i + 8 <= n; i += 8)
+        f32x8_store(y + i, normalise(f32x8_load(x + i), mean, factor, weight ? weight + i : NULL, bias ? bias + i : NULL, 8));
+    if (i < n)
+        f32x8_store_n(
+            y + i,
+            normalise(f32x8_load_n(x + i, n - i), mean, factor, weight ? weight + i : NULL, bias ? bias + i : NULL, n - i),
+            n - i);
 }
 
 void cpu_run_norm(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)

@@ -98,11 +98,11 @@ enum soq_kv_need {
 
 struct soq_kv_plan {
     uint32_t struct_size;
-    uint32_t needs;                     /* SOQ_NEED_... */
-    uint32_t window;                    /* a row sees the last `window` positions, itself included; 0: all */
-    uint32_t sinks;                     /* and the first `sinks` */
-    uint32_t grid;                      /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
-    uint32_t queries;                   /* for SOQ_NEED_LAST_QUERIES */
+    uint32_t needs;   /* SOQ_NEED_... */
+    uint32_t window;  /* rows of layers without a window of their own see the last `window`, themselves included */
+    uint32_t sinks;   /* and the first `sinks` */
+    uint32_t grid;    /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
+    uint32_t queries; /* for SOQ_NEED_LAST_QUERIES */
     uint32_t no_prefix_hits, no_drafts; /* nonzero: cannot work with them */
     uint64_t peak_entries; /* with SELECTION: the most entries a sequence holds per layer and head, for admission; 0: context */
 };

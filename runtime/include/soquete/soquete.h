@@ -137,6 +137,7 @@ SOQ_API void soq_session_cancel(struct soq_session *session);
 
 /* ---- Generation ------------------------------------------------------------------------------------------------------ */
 
+/* New fields are appended: request.message_stride tells the library how long an element is. */
 struct soq_message {
     const char *role;    /* "system", "user", "assistant" */
     const char *content; /* never becomes a control token */
@@ -160,7 +161,7 @@ struct soq_event {
     int32_t token;    /* id; -1: text that was held back, at the end */
     float logprob;    /* natural log of its probability under the model */
     uint32_t index;   /* 0, 1, ... of the token */
-    const char *text; /* whole code points; may be empty, when a code point or a stop string may still be completed */
+    const char *text; /* whole code points, but for bytes that cannot become any; empty while a stop string may be completed */
     size_t text_size; /* bytes; text is not NUL-terminated */
 };
 
@@ -172,6 +173,8 @@ struct soq_request {
     const char *prompt; /* text as it is: control tokens are not recognised, BOS is added if the vocabulary asks for it */
     const int32_t *ids; /* used exactly as they are */
     size_t n_ids;
+    uint32_t message_stride; /* sizeof(struct soq_message); SOQ_REQUEST_INIT sets it */
+    uint32_t reserved;
     int32_t max_tokens;                  /* -1: [engine] max_tokens */
     uint32_t ignore_eog;                 /* nonzero: end-of-generation tokens do not end it */
     const struct soq_sampling *sampling; /* NULL: the sampler's configured defaults */
@@ -182,7 +185,8 @@ struct soq_request {
 
 #define SOQ_REQUEST_INIT                                                                                                       \
     {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_request), .max_tokens = -1                                                  \
+        .struct_size = (uint32_t)sizeof(struct soq_request), .message_stride = (uint32_t)sizeof(struct soq_message),           \
+        .max_tokens = -1                                                                                                       \
     }
 
 struct soq_result {

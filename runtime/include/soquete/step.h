@@ -14,7 +14,7 @@ extern "C" {
  * Vocabulary: a *row* is one token to compute. A *sequence* owns a *slot* (its line in the backend's resident block tables). An
  * *entry* is a place in a sequence's cache; its block is table[slot][group][entry / block_tokens], its place in the block entry
  * % block_tokens. The *position* is the token's logical position (RoPE, masks). Entries and positions coincide until something
- * is evicted. */
+ * is evicted. Edits, copies and segments of a group that an instance does not hold are another's: it skips them. */
 struct soq_step {
     uint32_t struct_size;
     uint32_t total_bytes;

@@ -2,69 +2,7 @@
 #ifndef SOQ_CPU_ISA_H
 #define SOQ_CPU_ISA_H
 
-#include <immintrin.h>
-
-VEC_INLINE f32x8 f32x8_madd(f32x8 a, f32x8 b, f32x8 c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-
-/* Both give b where either is NaN. */
-VEC_INLINE f32x8 f32x8_max(f32x8 a, f32x8 b)
-{
-    return _mm256_max_ps(a, b);
-}
-
-VEC_INLINE f32x8 f32x8_min(f32x8 a, f32x8 b)
-{
-    return _mm256_min_ps(a, b);
-}
-
-VEC_INLINE f32x8 f32x8_from_f16(const void *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128(p));
-}
-
-VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
-{
-    _mm_storeu_si128(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
-VEC_INLINE i32x8 i32x8_from_i8(const void *p)
-{
-    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
-}
-
-VEC_INLINE i32x8 i32x8_from_u8(const void *p)
-{
-    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
-}
-
-/* The low bytes of the lanes. */
-VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
-{
-    const __m256i low = _mm256_set1_epi32(0x0c080400);
-    __m256i bytes = _mm256_shuffle_epi8((__m256i)v, low);
-    __m128i both = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
-
-    _mm_storel_epi64(p, both);
-}
-
-/* ((0+1)+(2+3)) + ((4+5)+(6+7)) of each. */
-VEC_INLINE void f32x8_sum4(f32x8 a, f32x8 b, f32x8 c, f32x8 d, float *out)
-{
-    __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
-}
-
-VEC_INLINE float f32x8_sum(f32x8 v)
-{
-    float out[4];
-
-    f32x8_sum4(v, v, v, v, out);
-    return out[0];
-}
+#include "simd/x86.h"
 
 /* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
  * products each, until they are flushed with the scale of their lane. */
@@ -97,22 +35,6 @@ VEC_INLINE i32x8 dot_scale(i32x8 scale)
 VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
 {
     return (i32x8)_mm256_madd_epi16(sum, (__m256i)scale);
-}
-
-VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
-{
-    return (u8x32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), (__m256i)index);
-}
-
-/* A hint that the line at p will be wanted. */
-VEC_INLINE void vec_prefetch(const void *p)
-{
-    _mm_prefetch(p, _MM_HINT_T0);
-}
-
-VEC_INLINE void vec_pause(void)
-{
-    _mm_pause();
 }
 
 #endif

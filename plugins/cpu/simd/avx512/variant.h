@@ -1,0 +1,7 @@
+/* The name of this build, as in its manifest. */
+#ifndef SOQ_CPU_VARIANT_H
+#define SOQ_CPU_VARIANT_H
+
+#define CPU_VARIANT "avx512"
+
+#endif
