@@ -1,8 +1,9 @@
 /* Arenas: few large pieces of device memory that buffers are cut from.
  *
- * OpenCL 1.2 has no pointers in memory, so the kernels of the KV cache can reach a block only through a kernel argument, and there
- * are OPENCL_ARENAS of those. Slabs come one by one, thousands of them; as sub-buffers of a few arenas they stay reachable, and a
- * handle is still a cl_mem of its own. Each arena is twice as large as the one before; one that is empty goes back. */
+ * OpenCL 1.2 has no pointers in memory, so the kernels of the KV cache can reach a block only through a kernel argument, and
+ * there are OPENCL_ARENAS of those. Slabs come one by one, thousands of them; as sub-buffers of a few arenas they stay
+ * reachable, and a handle is still a cl_mem of its own. Each arena is twice as large as the one before; one that is empty goes
+ * back. */
 #include "opencl.h"
 
 static uint64_t round_up(uint64_t bytes, uint64_t alignment)

@@ -1,8 +1,9 @@
 /* The program cache: one file for each program, <key>.clbin in cache_dir.
  *
- * The key is a hash of everything that the binary depends on: device, driver, compiler options, kernel text. A file holds a header
- * with the key and a checksum and then the driver's binary. A file that is not whole, or that the driver refuses, is as good as
- * none: the program is built from its text and the file written anew, under another name first, so that readers see whole files. */
+ * The key is a hash of everything that the binary depends on: device, driver, compiler options, kernel text. A file holds a
+ * header with the key and a checksum and then the driver's binary. A file that is not whole, or that the driver refuses, is as
+ * good as none: the program is built from its text and the file written anew, under another name first, so that readers see
+ * whole files. */
 #include "opencl.h"
 
 #include <stdio.h>

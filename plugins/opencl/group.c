@@ -23,9 +23,10 @@ static int take_plane(const struct soq_kv_group_desc *desc, const struct soq_kv_
                            "opencl: kv group %u: planes must be plain F32 or F16, not kind %u of type %u", desc->index,
                            plane->format.kind, dtype);
     if (plane->alias >= 0 || plane->tokens_per_entry != 1 || plane->format.pre_rope || plane->format.rotation)
-        return plugin_fail(err, SOQ_EUNSUPPORTED,
-                           "opencl: kv group %u: aliases, several tokens per entry, pre-RoPE keys and rotations are not supported",
-                           desc->index);
+        return plugin_fail(
+            err, SOQ_EUNSUPPORTED,
+            "opencl: kv group %u: aliases, several tokens per entry, pre-RoPE keys and rotations are not supported",
+            desc->index);
     if (!plane->heads || !plane->width || plane->format.tile_bytes < (uint64_t)desc->block_tokens * plane->width * size)
         return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: tiles of %llu bytes for %u x %u", desc->index,
                            (unsigned long long)plane->format.tile_bytes, desc->block_tokens, plane->width);
@@ -57,8 +58,9 @@ static int take_planes(struct opencl_group *group, const struct soq_kv_group_des
         offset += plane->format.tile_bytes * desc->n_layers * plane->heads;
     }
     if (!group->key.heads || group->key.heads != group->value.heads || offset > desc->block_bytes)
-        return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: needs keys and values of the same heads in %llu bytes a block",
-                           desc->index, (unsigned long long)desc->block_bytes);
+        return plugin_fail(err, SOQ_EINVAL,
+                           "opencl: kv group %u: needs keys and values of the same heads in %llu bytes a block", desc->index,
+                           (unsigned long long)desc->block_bytes);
     return 0;
 }
 
@@ -221,7 +223,8 @@ int opencl_group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
     arena = opencl_mem_parent(opencl_mem(slab), &offset);
     number = arena_number(group, arena);
     if (number == OPENCL_ARENAS)
-        return plugin_fail(err, SOQ_ELIMIT, "opencl: kv group %u: its slabs lie in more than %d pieces of memory; raise [backend.opencl] arena",
+        return plugin_fail(err, SOQ_ELIMIT,
+                           "opencl: kv group %u: its slabs lie in more than %d pieces of memory; raise [backend.opencl] arena",
                            group->index, OPENCL_ARENAS);
     group->arenas[number].handle = arena;
     group->arenas[number].n_blocks += n_blocks;

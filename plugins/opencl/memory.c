@@ -34,9 +34,9 @@ int opencl_mem_create(struct opencl *ocl, uint64_t bytes, const char *what, cl_m
         return plugin_fail(err, SOQ_ENOMEM, "opencl: %s: %llu bytes, but %s allocates at most %llu at a time", what,
                            (unsigned long long)bytes, ocl->device_name, (unsigned long long)ocl->max_alloc);
     if (ocl->memory_limit && (bytes > ocl->memory_limit || ocl->memory_used > ocl->memory_limit - bytes))
-        return plugin_fail(err, SOQ_ENOMEM, "opencl: %s: %llu bytes, beside %llu in use, are above [backend.opencl] memory = %llu",
-                           what, (unsigned long long)bytes, (unsigned long long)ocl->memory_used,
-                           (unsigned long long)ocl->memory_limit);
+        return plugin_fail(
+            err, SOQ_ENOMEM, "opencl: %s: %llu bytes, beside %llu in use, are above [backend.opencl] memory = %llu", what,
+            (unsigned long long)bytes, (unsigned long long)ocl->memory_used, (unsigned long long)ocl->memory_limit);
     status = create(ocl, bytes, mem_out);
     if (status != CL_SUCCESS)
         return fail(err, status, what, bytes);

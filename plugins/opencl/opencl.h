@@ -1,7 +1,8 @@
-/* What the files of the OpenCL backend share: the instance, its programs, arenas, weights and groups, and how kernels are called.
+/* What the files of the OpenCL backend share: the instance, its programs, arenas, weights and groups, and how kernels are
+ * called.
  *
- * Life of a step: begin checks it, uploads it once and has tables edited and blocks copied on the device; each op slot checks its
- * arguments and enqueues its kernels on the one in-order queue; end waits for the queue. A buffer handle is a cl_mem. */
+ * Life of a step: begin checks it, uploads it once and has tables edited and blocks copied on the device; each op slot checks
+ * its arguments and enqueues its kernels on the one in-order queue; end waits for the queue. A buffer handle is a cl_mem. */
 #ifndef SOQ_OPENCL_H
 #define SOQ_OPENCL_H
 
@@ -76,7 +77,7 @@ struct opencl_arena {
         uint64_t offset, bytes;
         bool used;
         struct opencl_range *next; /* by offset, without gaps */
-    } *ranges;
+    } * ranges;
     struct opencl_arena *next;
 };
 
@@ -160,7 +161,7 @@ struct opencl {
     struct opencl_event {
         cl_event handle;
         struct opencl_time *time;
-    } *events; /* [OPENCL_EVENTS_MAX] */
+    } * events; /* [OPENCL_EVENTS_MAX] */
 };
 
 extern const struct soq_memory_ops opencl_memory_ops;
@@ -174,7 +175,8 @@ struct opencl_found {
     cl_device_type type;
     struct soq_device about;
 };
-/* Every device that can be used: GPUs first, then accelerators, then processors; the index of `about` is the place in the list. */
+/* Every device that can be used: GPUs first, then accelerators, then processors; the index of `about` is the place in the list.
+ */
 int opencl_find_devices(struct opencl_found found[OPENCL_DEVICES_MAX], uint32_t *count_out, struct soq_error *err);
 int opencl_devices(const struct soq_host *host, const struct soq_config *config, struct soq_device *devices, uint32_t stride,
                    uint32_t capacity, uint32_t *count_out, struct soq_error *err);
@@ -251,8 +253,8 @@ int opencl_check_view(struct opencl *ocl, uint32_t op, const char *what, const s
 /* Checks a vector weight of that length; 0 is allowed where optional. */
 int opencl_check_vector(struct opencl *ocl, uint32_t op, const char *what, soq_weight weight, uint32_t length, bool optional);
 
-/* call.c. A kernel being called: arguments in the order of its parameters, then a launch. The first trouble is kept and comes back
- * from the launch as a refusal of the step. A launch without work does nothing. */
+/* call.c. A kernel being called: arguments in the order of its parameters, then a launch. The first trouble is kept and comes
+ * back from the launch as a refusal of the step. A launch without work does nothing. */
 struct opencl_call {
     struct opencl *ocl;
     uint32_t op; /* enum soq_op, for the label */
@@ -267,7 +269,7 @@ void opencl_arg(struct opencl_call *call, const void *value, size_t bytes);
 void opencl_arg_u32(struct opencl_call *call, uint32_t value);
 void opencl_arg_u64(struct opencl_call *call, uint64_t value);
 void opencl_arg_f32(struct opencl_call *call, float value);
-void opencl_arg_mem(struct opencl_call *call, cl_mem mem); /* NULL: the kernel sees NULL */
+void opencl_arg_mem(struct opencl_call *call, cl_mem mem);                   /* NULL: the kernel sees NULL */
 void opencl_arg_view(struct opencl_call *call, const struct soq_view *view); /* buffer, offset and stride in elements */
 void opencl_arg_vector(struct opencl_call *call, soq_weight weight);
 void opencl_arg_arenas(struct opencl_call *call, const struct opencl_group *group);

@@ -6,7 +6,10 @@ static const struct {
     const char *name;
     enum soq_error_code code;
 } statuses[] = {
-#define STATUS(name, code) {name, #name, code}
+#define STATUS(name, code)                                                                                                     \
+    {                                                                                                                          \
+        name, #name, code                                                                                                      \
+    }
     STATUS(CL_DEVICE_NOT_FOUND, SOQ_ENOTFOUND),
     STATUS(CL_DEVICE_NOT_AVAILABLE, SOQ_EDEVICE),
     STATUS(CL_COMPILER_NOT_AVAILABLE, SOQ_EUNSUPPORTED),

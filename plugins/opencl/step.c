@@ -1,4 +1,5 @@
-/* begin and end: the step is checked and uploaded, tables are edited and blocks copied on the device; then ops run as they come. */
+/* begin and end: the step is checked and uploaded, tables are edited and blocks copied on the device; then ops run as they
+ * come. */
 #include "opencl.h"
 
 #include <string.h>

@@ -17,15 +17,16 @@ static int supports_kv(const struct opencl *ocl, const struct soq_op_desc *desc,
     if (desc->flags & SOQ_OPDESC_POSITIONS)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: segments with positions or rotation are not supported");
     if (!plain(desc->key_format, desc->key_dtype) || !plain(desc->value_format, desc->value_dtype))
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: only plain F16 and F32 KV formats are supported, not %u of %u and %u of %u",
+        return plugin_fail(why, SOQ_EUNSUPPORTED,
+                           "opencl: only plain F16 and F32 KV formats are supported, not %u of %u and %u of %u",
                            desc->key_format, desc->key_dtype, desc->value_format, desc->value_dtype);
     if (desc->n_kv_heads == 0 || desc->n_heads % desc->n_kv_heads)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: %u heads over %u kv heads are not supported", desc->n_heads,
                            desc->n_kv_heads);
     if (local_bytes > ocl->local_bytes)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: heads of %u are not supported: they need %llu bytes of local memory, %s has %llu",
-                           desc->head_dim_k, (unsigned long long)local_bytes, ocl->device_name,
-                           (unsigned long long)ocl->local_bytes);
+        return plugin_fail(
+            why, SOQ_EUNSUPPORTED, "opencl: heads of %u are not supported: they need %llu bytes of local memory, %s has %llu",
+            desc->head_dim_k, (unsigned long long)local_bytes, ocl->device_name, (unsigned long long)ocl->local_bytes);
     return 0;
 }
 

@@ -1,6 +1,6 @@
-/* What tests of backends share whose memory is not the host's: a plugin opened as the host does it, matrices in its buffers with
- * guard numbers around them, steps made of parts, weights of any type. Everything goes through the ABI, so that the CPU backend
- * can be asked the same. */
+/* What tests of backends share whose memory is not the host's: a plugin opened as the host does it, matrices in its buffers
+ * with guard numbers around them, steps made of parts, weights of any type. Everything goes through the ABI, so that the CPU
+ * backend can be asked the same. */
 #ifndef SOQ_TESTS_DEVICE_SUPPORT_H
 #define SOQ_TESTS_DEVICE_SUPPORT_H
 
@@ -123,8 +123,8 @@ static inline soq_buffer device_buffer(struct device *d, uint64_t bytes)
     return buffer;
 }
 
-/* A matrix in a buffer of its own: rows of `cols` in a stride of cols + gap, guard numbers in the gaps, before and behind. raw is
- * the buffer as the test knows it: device_push writes it, device_pull reads it back and looks at the guards. */
+/* A matrix in a buffer of its own: rows of `cols` in a stride of cols + gap, guard numbers in the gaps, before and behind. raw
+ * is the buffer as the test knows it: device_push writes it, device_pull reads it back and looks at the guards. */
 struct matrix {
     struct soq_view view;
     float *raw;
@@ -154,12 +154,8 @@ static inline struct matrix device_matrix(struct device *d, uint32_t rows, uint3
     m.raw = malloc(m.n_raw * sizeof(float));
     for (size_t i = 0; i < m.n_raw; i++)
         m.raw[i] = DEVICE_GUARD;
-    m.view = (struct soq_view){device_buffer(d, m.n_raw * sizeof(float)),
-                               DEVICE_MARGIN * sizeof(float),
-                               rows,
-                               cols,
-                               cols + gap,
-                               SOQ_DTYPE_F32};
+    m.view = (struct soq_view){
+        device_buffer(d, m.n_raw * sizeof(float)), DEVICE_MARGIN * sizeof(float), rows, cols, cols + gap, SOQ_DTYPE_F32};
     for (uint32_t r = 0; r < rows; r++)
         device_fill(device_at(&m, r, 0), cols, seed + r * 7919);
     device_push(d, &m);

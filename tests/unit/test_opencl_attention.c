@@ -1,5 +1,5 @@
-/* Attention over blocks on an OpenCL device against a naive F64 softmax: masks, shared kv heads, windows, sinks, soft caps, both
- * plane types, odd sizes, slabs in several arenas; and that results depend on nothing but what a row sees. */
+/* Attention over blocks on an OpenCL device against a naive F64 softmax: masks, shared kv heads, windows, sinks, soft caps,
+ * both plane types, odd sizes, slabs in several arenas; and that results depend on nothing but what a row sees. */
 #include "device_support.h"
 
 struct shape {
@@ -23,7 +23,8 @@ struct cache {
 
 enum { LAYER = 1 };
 
-static uint64_t describe(const struct shape *s, uint32_t n_blocks, struct soq_kv_plane planes[2], struct soq_kv_group_desc *desc)
+static uint64_t describe(const struct shape *s, uint32_t n_blocks, struct soq_kv_plane planes[2],
+                         struct soq_kv_group_desc *desc)
 {
     uint64_t size = s->dtype == SOQ_DTYPE_F32 ? 4 : 2;
 
@@ -266,7 +267,8 @@ Test(opencl_attention, chunks_give_the_same_bits)
     }
 }
 
-/* The same entries in one segment, in two that leave out what nobody sees, over a copied block, edits that overtake each other. */
+/* The same entries in one segment, in two that leave out what nobody sees, over a copied block, edits that overtake each other.
+ */
 Test(opencl_attention, segments_edits_and_copies)
 {
     static const struct shape s = {2, 1, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 50, 4, false};

@@ -1,5 +1,5 @@
-/* Every call that the OpenCL backend makes fails in turn, and every allocation: each time a code and a message, nothing left behind,
- * and the next try works.
+/* Every call that the OpenCL backend makes fails in turn, and every allocation: each time a code and a message, nothing left
+ * behind, and the next try works.
  *
  * This program exports functions of the OpenCL API; the plugin finds them before the driver's. They count, fail when it is
  * their turn, and otherwise pass on. Objects made and released are counted too. */
@@ -33,13 +33,13 @@ static bool my_turn(void)
     cl_int name parameters;                                                                                                    \
     cl_int name parameters                                                                                                     \
     {                                                                                                                          \
-        return my_turn() ? code : ((cl_int(*) parameters)driver(#name))arguments;                                             \
+        return my_turn() ? code : ((cl_int(*) parameters)driver(#name))arguments;                                              \
     }
 #define MAKER(type, name, code, parameters, arguments)                                                                         \
     type name parameters;                                                                                                      \
     type name parameters                                                                                                       \
     {                                                                                                                          \
-        type made = my_turn() ? NULL : ((type(*) parameters)driver(#name))arguments;                                          \
+        type made = my_turn() ? NULL : ((type(*) parameters)driver(#name))arguments;                                           \
                                                                                                                                \
         if (made)                                                                                                              \
             objects++;                                                                                                         \

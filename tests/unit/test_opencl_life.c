@@ -1,5 +1,5 @@
-/* The OpenCL backend's life around its kernels: drivers and devices that are not there, options, memory and its limit, the program
- * cache, the profile. */
+/* The OpenCL backend's life around its kernels: drivers and devices that are not there, options, memory and its limit, the
+ * program cache, the profile. */
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -237,8 +237,8 @@ Test(opencl_life, profile)
     device_matrix_done(&d, &m);
     d.host.services.log = keep_log;
     device_close(&d);
-    cr_assert(strstr(logged, "opencl: scale") && sscanf(strstr(logged, "opencl: scale"), "opencl: scale %llu", &calls) == 1, "%s",
-              logged);
+    cr_assert(strstr(logged, "opencl: scale") && sscanf(strstr(logged, "opencl: scale"), "opencl: scale %llu", &calls) == 1,
+              "%s", logged);
     cr_assert_eq(calls, 1201); /* and the one of init */
     free(step);
 }

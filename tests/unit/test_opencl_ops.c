@@ -80,8 +80,8 @@ static void check_rope(struct device *d, uint32_t kind, uint32_t first)
                 x1 = *device_at(&old, r, b);
                 expected = 1.5 * (i == a ? x0 * cos(angle) - x1 * sin(angle) : x0 * sin(angle) + x1 * cos(angle));
             }
-            cr_assert(fabs(*device_at(&x, r, i) - expected) < 1e-6, "kind %u, position %u, %u: %g is not %g", kind, first + r, i,
-                      (double)*device_at(&x, r, i), expected);
+            cr_assert(fabs(*device_at(&x, r, i) - expected) < 1e-6, "kind %u, position %u, %u: %g is not %g", kind, first + r,
+                      i, (double)*device_at(&x, r, i), expected);
         }
     device_matrix_done(d, &freq);
     device_matrix_done(d, &table);
@@ -138,8 +138,8 @@ static void check_activation(struct device *d, uint32_t width, uint32_t kind, bo
         float got = *device_at(&gate, i / width, i % width);
 
         /* exp multiplies the rounding of its argument. */
-        cr_assert(fabs(got - expected) <= 2e-6 * fabs(expected) * (1 + fabs(x * x * x) / 4) + 1e-30, "kind %u, %g: %g is not %g",
-                  kind, x, (double)got, expected);
+        cr_assert(fabs(got - expected) <= 2e-6 * fabs(expected) * (1 + fabs(x * x * x) / 4) + 1e-30,
+                  "kind %u, %g: %g is not %g", kind, x, (double)got, expected);
     }
     device_matrix_done(d, &gate);
     device_matrix_done(d, &up);
@@ -233,18 +233,20 @@ Test(opencl_ops, failures_stick)
     b = device_matrix(&d, ROWS, 9, 0, 2);
     before = *device_at(&a, 2, 7);
     device_begin(&d, step);
-    cr_assert_eq(d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, b.view, a.view}),
-                 -SOQ_EINVAL);
-    cr_assert_eq(d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, a.view, a.view}),
-                 -SOQ_EINVAL);
+    cr_assert_eq(
+        d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, b.view, a.view}),
+        -SOQ_EINVAL);
+    cr_assert_eq(
+        d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, a.view, a.view}),
+        -SOQ_EINVAL);
     cr_assert_eq(d.ops->end(d.self, &err), -SOQ_EINVAL);
     cr_assert(strstr(err.text, "opencl: add: b is 3 x 9 and must be 3 x 8"), "%s", err.text);
     device_pull(&d, &a);
     cr_assert_eq(*device_at(&a, 2, 7), before);
 
     device_begin(&d, step);
-    cr_assert_eq(d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, a.view, a.view}),
-                 0);
+    cr_assert_eq(
+        d.ops->elementwise->add(d.self, &(struct soq_add_args){sizeof(struct soq_add_args), 0, a.view, a.view, a.view}), 0);
     device_end(&d);
     device_pull(&d, &a);
     cr_assert_eq(*device_at(&a, 2, 7), 2 * before);
