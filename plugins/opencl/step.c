@@ -62,7 +62,7 @@ static int check_rows(struct opencl *ocl, const struct soq_step *step, struct so
     return 0;
 }
 
-/* Checks all edits and applies them to the host's tables. */
+/* Checks all edits of groups that are here and applies them to the tables of this side. */
 static int note_edits(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
     const struct soq_step_edit *edits = opencl_edits(step);
@@ -70,14 +70,15 @@ static int note_edits(struct opencl *ocl, const struct soq_step *step, struct so
     for (uint32_t i = 0; i < step->n_edits; i++) {
         struct opencl_group *group = opencl_find_group(ocl, edits[i].group);
 
-        if (!group || edits[i].slot >= ocl->params.max_slots || edits[i].index >= group->max_blocks)
+        if (group && (edits[i].slot >= ocl->params.max_slots || edits[i].index >= group->max_blocks))
             return plugin_fail(err, SOQ_EINVAL, "opencl: begin: edit %u names group %u, slot %u, index %u", i, edits[i].group,
                                edits[i].slot, edits[i].index);
     }
     for (uint32_t i = 0; i < step->n_edits; i++) {
         struct opencl_group *group = opencl_find_group(ocl, edits[i].group);
 
-        group->tables[(size_t)edits[i].slot * group->max_blocks + edits[i].index] = edits[i].block;
+        if (group)
+            group->tables[(size_t)edits[i].slot * group->max_blocks + edits[i].index] = edits[i].block;
     }
     return 0;
 }
@@ -94,8 +95,8 @@ static int check_copies(struct opencl *ocl, const struct soq_step *step, struct 
     for (uint32_t i = 0; i < step->n_copies; i++) {
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
 
-        if (!group || !has_block(group, copies[i].src) || !has_block(group, copies[i].dst) ||
-            copies[i].n_tokens > group->block_tokens)
+        if (group &&
+            (!has_block(group, copies[i].src) || !has_block(group, copies[i].dst) || copies[i].n_tokens > group->block_tokens))
             return plugin_fail(err, SOQ_EINVAL, "opencl: begin: copy %u of block %x to %x in group %u", i, copies[i].src,
                                copies[i].dst, copies[i].group);
     }
@@ -164,7 +165,7 @@ static void copy_blocks(struct opencl *ocl, const struct soq_step *step)
     for (uint32_t i = 0; i < step->n_copies && !ocl->failed; i++) {
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
 
-        if (copies[i].src == copies[i].dst)
+        if (!group || copies[i].src == copies[i].dst)
             continue;
         copy_plane(ocl, group, &group->key, &copies[i]);
         copy_plane(ocl, group, &group->value, &copies[i]);

@@ -385,6 +385,10 @@ Test(opencl_attention, missing_blocks)
     step->step.n_copies = 1;
     step->copies[0] = (struct soq_step_copy){0, 0, 1, 3};
     cr_assert_eq(c.d.ops->begin(c.d.self, &step->step, &err), -SOQ_EINVAL);
+    step->step.n_copies = 0;
+    step->step.n_edits = 1;
+    step->edits[0] = (struct soq_step_edit){0, 0, c.n_blocks, 0};
+    cr_assert_eq(c.d.ops->begin(c.d.self, &step->step, &err), -SOQ_EINVAL);
     close_cache(&c);
     free(step);
 }
