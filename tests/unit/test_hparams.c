@@ -157,8 +157,8 @@ Test(hparams, scaling)
         gguf_zeros(&b, (size_t)32 * TINY_VOCAB * 4);
         cr_assert_eq(soq__gguf_open_memory(b.data, b.len, "some.gguf", &g, &err), 0, "%s", err.text);
         cr_expect_lt(soq__hparams_read(g, &hp, &err), 0);
-        cr_expect(strstr(err.text, "some.gguf: ") && strstr(err.text, "llama.rope.scaling") && strstr(err.text, cases[i].says), "case %zu: %s", i,
-                  err.text);
+        cr_expect(strstr(err.text, "some.gguf: ") && strstr(err.text, "llama.rope.scaling") && strstr(err.text, cases[i].says),
+                  "case %zu: %s", i, err.text);
         soq__gguf_close(g);
         soq__buf_done(&b);
     }
