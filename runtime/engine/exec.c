@@ -37,6 +37,46 @@ static int instance_init(struct soq__exec *x, uint32_t i, struct soq_error *err)
     return 0;
 }
 
+/* [backend] use says "NAME!" or "NAME/VARIANT!". */
+static bool is_required(const char *const *use, size_t n_use, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < n_use; i++)
+        if (strcspn(use[i], "/!") == n && memcmp(use[i], name, n) == 0)
+            return strchr(use[i], '!');
+    return false;
+}
+
+static void set_instances(struct soq__exec *x, size_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        x->instances[i] = (struct soq__instance){.choice = &x->choices[i], .ops = x->choices[i].plugin->ops.backend};
+    x->n_instances = x->current = (uint32_t)count;
+}
+
+/* The first backend that starts is the primary one. One whose device is gone, full or broken is left out, unless it is
+ * required. */
+static int init_primary(struct soq__exec *x, const char *const *use, size_t n_use, struct soq_error *err)
+{
+    for (;;) {
+        const struct soq__plugin_role *plugin = x->choices[0].plugin;
+        int rc;
+
+        if (!x->instances[0].ops->memory || !x->instances[0].ops->matmul)
+            return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first",
+                             plugin->id);
+        rc = instance_init(x, 0, err);
+        if ((rc != -SOQ_ENOTFOUND && rc != -SOQ_ENOMEM && rc != -SOQ_EDEVICE) || x->n_instances == 1 ||
+            is_required(use, n_use, plugin->name))
+            return rc;
+        soq__log(SOQ_LOG_WARN, "%s; it is left out", err->text);
+        *err = (struct soq_error)SOQ_ERROR_INIT;
+        memmove(x->choices, x->choices + 1, (x->n_instances - 1) * sizeof x->choices[0]);
+        set_instances(x, x->n_instances - 1);
+    }
+}
+
 int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
                    const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err)
 {
@@ -52,13 +92,8 @@ int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct s
     rc = soq__registry_choose_backends(registry, use, n_use, settings, &host->services, x->choices, &count, err);
     if (rc)
         return rc;
-    for (uint32_t i = 0; i < count; i++)
-        x->instances[i] = (struct soq__instance){.choice = &x->choices[i], .ops = x->choices[i].plugin->ops.backend};
-    x->n_instances = x->current = (uint32_t)count;
-    if (!x->instances[0].ops->memory || !x->instances[0].ops->matmul)
-        return soq__fail(err, SOQ_EINVAL, "[backend] use: %s has no memory and matmul of its own and cannot come first",
-                         x->choices[0].plugin->id);
-    return instance_init(x, 0, err);
+    set_instances(x, count);
+    return init_primary(x, use, n_use, err);
 }
 
 void soq__exec_done(struct soq__exec *x)
