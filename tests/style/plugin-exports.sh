@@ -2,7 +2,8 @@
 # Every plugin exports its descriptor and nothing else, and takes nothing from the host: plugin-exports.sh [FOLDER]
 #
 # Undefined symbols may come from the C library alone, whose symbols carry a GLIBC version; weak ones with none are the
-# compiler's start-up files'. A build with sanitizers is skipped: those add symbols and constructors of their own.
+# compiler's start-up files'. A backend also links the library of its device. A build with sanitizers is skipped: those add
+# symbols and constructors of their own.
 dir=${1:-$SOQ_TEST_PLUGINS}
 nm=${NM:-nm}
 number=0
@@ -27,8 +28,19 @@ if ! command -v readelf >/dev/null; then
     echo "1..0 # SKIP readelf is missing"
     exit 0
 fi
+# The library that a backend is there for, and the version of its symbols.
+device_library() { # PLUGIN
+    case $1 in
+    opencl.so) echo 'libOpenCL OPENCL_' ;;
+    *) echo 'libc GLIBC_' ;;
+    esac
+}
+
 for so in "$dir"/*.so; do
     plugin=$(basename "$so")
+    read -r library version <<EOF
+$(device_library "$plugin")
+EOF
     if [ ! -e "$so" ]; then
         check "$dir holds plugins" "no .so"
         continue
@@ -44,9 +56,10 @@ for so in "$dir"/*.so; do
     dynamic=$(readelf -dW "$so")
     check "$plugin exports soquete_plugin_v0" "$($nm -D --defined-only "$so" | grep -q ' [DR] soquete_plugin_v0$' || echo missing)"
     check "$plugin exports nothing else" "$($nm -D --defined-only "$so" | grep -v ' soquete_plugin_v0$')"
-    check "$plugin imports from the C library only" "$(printf '%s\n' "$undefined" | grep -v '@GLIBC_' | grep -v '^ *w ')"
-    check "$plugin needs the C library only" \
-        "$(printf '%s\n' "$dynamic" | grep NEEDED | grep -Ev '\[(libc|libm|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]')"
+    check "$plugin imports from the C library and its device's only" \
+        "$(printf '%s\n' "$undefined" | grep -Ev "@(GLIBC_|$version)" | grep -v '^ *w ')"
+    check "$plugin needs the C library and its device's only" \
+        "$(printf '%s\n' "$dynamic" | grep NEEDED | grep -Ev "\[($library|libc|libm|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]")"
     check "$plugin has no relocations in its text, no path, no static TLS" \
         "$(printf '%s\n' "$dynamic" | grep -E 'TEXTREL|STATIC_TLS|RPATH|RUNPATH'; readelf -lW "$so" | grep '^ *TLS ')"
     check "$plugin has no constructors" "$(constructors "$so")"

@@ -109,7 +109,19 @@ static inline struct soq__sequence *new_sequence(struct fixture *f)
     return seq;
 }
 
-/* Calls test(spec) with "cpu/VARIANT" for every backend of the tree that this machine can run. */
+/* A driver and a device are there for it. */
+static inline bool has_device(struct soq_runtime *rt, const char *id)
+{
+    struct soq__backend_choice choice;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__host host;
+    size_t n = 0;
+
+    soq__host_init(&host, NULL);
+    return soq__registry_choose_backends(rt->registry, &id, 1, rt->settings, &host.services, &choice, &n, &err) == 0 && n == 1;
+}
+
+/* Calls test("backend.use=NAME/VARIANT") for every backend of the tree that this machine can run. */
 static inline int for_each_backend(void (*test)(const char *use))
 {
     struct soq_error err = SOQ_ERROR_INIT;
@@ -122,7 +134,8 @@ static inline int for_each_backend(void (*test)(const char *use))
     for (size_t i = 0; i < soq__registry_count(rt->registry) && n < 8; i++) {
         const struct soq__candidate *c = soq__registry_candidate(rt->registry, i);
 
-        if (c->readable && c->manifest.roles >> SOQ_ROLE_BACKEND & 1 && c->state != SOQ_CANDIDATE_REFUSED)
+        if (c->readable && c->manifest.roles >> SOQ_ROLE_BACKEND & 1 && c->state != SOQ_CANDIDATE_REFUSED &&
+            has_device(rt, c->id))
             snprintf(use[n++], sizeof use[0], "backend.use=%s", c->id);
     }
     soq_runtime_free(rt);

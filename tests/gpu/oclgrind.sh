@@ -1,0 +1,24 @@
+#!/bin/bash
+# Every kernel of the OpenCL backend under Oclgrind, an interpreter that sees races, accesses out of bounds, uninitialised values,
+# barriers that not all reach and wrong API calls: oclgrind.sh [BUILD], a folder in which configure is run.
+#
+# A test must pass and the log must be empty; Oclgrind's own status says neither. Kernels are compiled without optimisation, so that
+# nothing is optimised away, and each buffer is an object of its own (SOQ_TEST_ARENA), so that its end is known.
+set -uo pipefail
+. tests/ci/lib.sh
+
+build=${1:-build/oclgrind}
+prepare && configure_in "$build" --enable-opencl --with-test-runner=plain || exit 1
+make -C "$build" -j "$jobs" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }
+for test in ops matmul attention; do
+    run() {
+        local log=$PWD/$build/oclgrind-$test.log
+        make -s -C "$build" "tests/unit/test_opencl_$test" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; return 1; }
+        SOQ_TEST_ARENA=1 SOQ_TEST_DATA=$PWD/tests/data SOQ_TEST_PLUGINS=$PWD/$build/plugins/stage \
+            oclgrind --log "$log" --data-races --uninitialized --check-api --build-options -cl-opt-disable \
+            "$build/tests/unit/test_opencl_$test" &&
+            { head -n 40 "$log"; [ ! -s "$log" ]; }
+    }
+    try "oclgrind test_opencl_$test" run
+done
+tally "$ok_count" "$bad_count" 0
