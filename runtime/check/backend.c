@@ -345,7 +345,7 @@ static int work_step(struct work *w)
 
     soq__rig_step_init(s);
     soq__rig_step_add(s, 0, 0, ROWS);
-    s->step.serial = 1;
+    s->step.serial = soq__rig_serial();
     s->edits[0] = (struct soq_step_edit){.block = 1};
     s->step.n_edits = w->group != 0;
     rc = w->ops->begin(w->self, &s->step, w->err);

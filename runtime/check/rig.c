@@ -237,16 +237,22 @@ void soq__rig_step_add(struct soq__rig_step *s, uint32_t slot, uint32_t first, u
     step->n_seqs++;
 }
 
+uint64_t soq__rig_serial(void)
+{
+    static uint64_t serial;
+
+    return ++serial;
+}
+
 /* Two copies that take turns: the step of one begin is read until its end. */
 void soq__rig_begin(struct soq__rig *rig, struct soq__rig_step *s)
 {
     static struct soq__rig_step *shown;
-    static uint64_t serial;
     struct soq_error *err = soq__kit_error(rig->kit);
 
     if (!shown)
         shown = soq__kit_guard(rig->kit, sizeof *shown, 8);
-    s->step.serial = ++serial;
+    s->step.serial = soq__rig_serial();
     memcpy(shown, s, sizeof *s);
     soq__kit_ok(rig->kit, "begin", rig->ops->begin(rig->self, &shown->step, err), err);
 }

@@ -77,6 +77,8 @@ void soq__rig_step_init(struct soq__rig_step *s);
 /* n rows of one more sequence in `slot` at positions first, first + 1, ..., which see all of the group's entries 0 .. first +
  * n. Tokens are 0, 1, ... */
 void soq__rig_step_add(struct soq__rig_step *s, uint32_t slot, uint32_t first, uint32_t n);
+/* Another for each step: 1, 2, ... */
+uint64_t soq__rig_serial(void);
 /* begin; the step stays valid until end. */
 void soq__rig_begin(struct soq__rig *rig, struct soq__rig_step *s);
 void soq__rig_end(struct soq__rig *rig);

@@ -166,11 +166,13 @@ static void check_tree(struct soq__kit *kit)
     struct soq__rig rig;
 
     soq__rig_open(&rig, kit);
+    if (!rig.ops->attention)
+        soq__kit_skip(kit, "has no attention, which is what trees concern");
     if (soq__rig_supports(&rig, desc))
         soq__kit_skip(kit, "claims trees, which this kit does not check yet");
     soq__rig_step_init(s);
     soq__rig_step_add(s, 0, 0, ROWS);
-    s->step.serial = 1;
+    s->step.serial = soq__rig_serial();
     s->step.flags = 0;
     err = soq__kit_error(kit);
     soq__kit_refused(kit, "begin of a step with a tree of rows", rig.ops->begin(rig.self, &s->step, err), -SOQ_EUNSUPPORTED,
