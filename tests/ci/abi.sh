@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 120
+# budget: 240
 # The plugin ABI and the embedding API against the stored dumps. A difference is reported; it fails the suite once SOQ_ABI_MAJOR
 # is not 0, if it is one that breaks what was built before. docs/abi.md says what to do about it.
 set -uo pipefail

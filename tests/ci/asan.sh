@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 720
+# budget: 1500
 # Every test under AddressSanitizer with leak detection and UndefinedBehaviorSanitizer; warnings are errors.
 set -uo pipefail
 . tests/ci/lib.sh

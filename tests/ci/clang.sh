@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 300
+# budget: 700
 # The other compiler, warnings as errors, and the plugins that a switch can leave out left out.
 set -uo pipefail
 . tests/ci/lib.sh

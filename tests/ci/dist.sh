@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 600
+# budget: 1200
 # The tarball builds, passes its tests, installs and uninstalls without the repository, from a read-only source folder.
 set -uo pipefail
 . tests/ci/lib.sh

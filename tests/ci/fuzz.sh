@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 420
+# budget: 900
 # Each fuzz target for 20 seconds from its seed corpus, as many at a time as there are cores.
 set -uo pipefail
 . tests/ci/lib.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 120
+# budget: 240
 # Shell scripts pass shellcheck, C is formatted, the man pages are well-formed.
 set -uo pipefail
 . tests/ci/lib.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 600
+# budget: 1200
 # The tests that run threads under ThreadSanitizer; without OpenCL, whose drivers have threads that it cannot see into.
 set -uo pipefail
 . tests/ci/lib.sh

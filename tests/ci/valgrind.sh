@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 240
+# budget: 600
 # Unit tests of the parsers and of the kernels under valgrind, which sees uninitialised memory where the sanitizers do not.
 set -uo pipefail
 . tests/ci/lib.sh

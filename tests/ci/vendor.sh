@@ -1,5 +1,5 @@
 #!/bin/bash
-# budget: 180
+# budget: 400
 # examples/vendor-backend as a vendor builds it: out of the tree, against what `make install` has put into a stage.
 set -uo pipefail
 . tests/ci/lib.sh
