@@ -169,7 +169,8 @@ static int reserve_places(struct opencl *ocl, struct opencl_group *group, uint32
     group->places = places;
     group->device_places = device_places;
     group->n_places = n_places;
-    return opencl_write(ocl, device_places, 0, places, n_places * sizeof *places, "places of blocks", err);
+    group->places_changed = true;
+    return 0;
 }
 
 /* The number by which the group's kernels know the arena, or OPENCL_ARENAS. */
@@ -230,6 +231,22 @@ int opencl_group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
     group->arenas[number].n_blocks += n_blocks;
     for (uint32_t i = 0; i < n_blocks; i++)
         group->places[first_block + i] = (uint64_t)number << OPENCL_ARENA_SHIFT | (offset + i * group->block_bytes);
-    return opencl_write(ocl, group->device_places, first_block * sizeof *group->places, group->places + first_block,
-                        n_blocks * sizeof *group->places, "places of blocks", err);
+    group->places_changed = true;
+    return 0;
+}
+
+int opencl_upload_places(struct opencl *ocl, struct soq_error *err)
+{
+    for (struct opencl_group *group = ocl->groups; group; group = group->next) {
+        int rc;
+
+        if (!group->places_changed)
+            continue;
+        rc = opencl_write(ocl, group->device_places, 0, group->places, group->n_places * sizeof *group->places,
+                          "places of blocks", err);
+        if (rc)
+            return rc;
+        group->places_changed = false;
+    }
+    return 0;
 }

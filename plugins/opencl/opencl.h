@@ -111,6 +111,7 @@ struct opencl_group {
     uint64_t *places; /* [n_places]: arena << 56 | byte of each block, OPENCL_NOWHERE where there is none */
     cl_mem device_places;
     uint32_t n_places;
+    bool places_changed; /* since they were uploaded */
     struct {
         cl_mem handle; /* NULL: free */
         uint32_t n_blocks;
@@ -237,6 +238,8 @@ int opencl_group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
 void opencl_group_free(void *self, soq_kv_group group);
 int opencl_group_slab(void *self, soq_kv_group group, uint32_t block_class, uint32_t first_block, uint32_t n_blocks,
                       soq_buffer slab, struct soq_error *err);
+/* What group_slab changed since the last step. */
+int opencl_upload_places(struct opencl *ocl, struct soq_error *err);
 struct opencl_group *opencl_find_group(struct opencl *ocl, uint32_t index);
 
 /* step.c */

@@ -195,6 +195,8 @@ int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err)
     if (!rc)
         rc = reserve_step(ocl, step->total_bytes, err);
     if (!rc)
+        rc = opencl_upload_places(ocl, err);
+    if (!rc)
         rc = note_edits(ocl, step, err);
     if (!rc) {
         memcpy(ocl->step_bytes, step, step->total_bytes);
