@@ -4,7 +4,8 @@ set -uo pipefail
 . tests/ci/lib.sh
 
 missing=()
-for p in clang clang-14 libclang-rt-14-dev clang-format-14 llvm-14 shellcheck valgrind mandoc file abigail-tools; do
+for p in clang clang-14 libclang-rt-14-dev clang-format-14 llvm-14 shellcheck valgrind mandoc file abigail-tools \
+    ocl-icd-opencl-dev opencl-headers pocl-opencl-icd oclgrind; do
     case $(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null) in
     ii*) ;;
     *) missing+=("$p") ;;
