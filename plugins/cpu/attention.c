@@ -178,14 +178,14 @@ static int check_blocks(struct cpu *cpu, uint32_t op, struct cpu_group *group)
     const struct soq_step *step = cpu->step;
 
     for (uint32_t i = 0; i < step->n_seqs && !group->checked; i++) {
-        const struct soq_step_seq *seq = &cpu_seqs(step)[i];
+        const struct soq_step_seq *seq = &step_seqs(step)[i];
 
         for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
-            if (!mapped(group, seq->slot, cpu_rows(step)[r].entry, 1))
+            if (!mapped(group, seq->slot, step_rows(step)[r].entry, 1))
                 return cpu_refuse(cpu, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot, group->index,
-                                  cpu_rows(step)[r].entry);
+                                  step_rows(step)[r].entry);
         for (uint32_t s = 0; s < seq->n_segments; s++) {
-            const struct soq_step_segment *segment = &cpu_segments(step)[seq->first_segment + s];
+            const struct soq_step_segment *segment = &step_segments(step)[seq->first_segment + s];
 
             if (segment->group == group->index && !mapped(group, seq->slot, segment->first_entry, segment->n_entries))
                 return cpu_refuse(cpu, op, SOQ_EINVAL, "slot %u of group %u lacks blocks of entries %u to %u", seq->slot,

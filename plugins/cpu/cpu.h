@@ -16,6 +16,7 @@
 #include "barrier.h"
 #include "fail.h"
 #include "formats.h"
+#include "step.h"
 
 enum {
     CPU_OPS_MAX = 4096,                                /* recorded before they must run; a step with more runs in pieces */
@@ -182,26 +183,6 @@ static inline const float *cpu_vector(soq_weight handle)
 static inline float *cpu_view_row(const struct soq_view *view, uint32_t row)
 {
     return (float *)((uintptr_t)view->buffer + view->offset) + (size_t)row * view->row_stride;
-}
-
-static inline const struct soq_step_row *cpu_rows(const struct soq_step *step)
-{
-    return (const struct soq_step_row *)((const uint8_t *)step + step->off_rows);
-}
-
-static inline const struct soq_step_seq *cpu_seqs(const struct soq_step *step)
-{
-    return (const struct soq_step_seq *)((const uint8_t *)step + step->off_seqs);
-}
-
-static inline const struct soq_step_segment *cpu_segments(const struct soq_step *step)
-{
-    return (const struct soq_step_segment *)((const uint8_t *)step + step->off_segments);
-}
-
-static inline const uint32_t *cpu_outputs(const struct soq_step *step)
-{
-    return (const uint32_t *)((const uint8_t *)step + step->off_outputs);
 }
 
 /* The thread's contiguous share of n pieces. */

@@ -13,9 +13,9 @@ static int embed(void *self, const struct soq_embed_args *args)
     if (cpu_check_view(cpu, SOQ_OP_EMBED, "y", &args->y, cpu->step->n_rows, weight->cols))
         return cpu->failed;
     for (uint32_t i = 0; i < cpu->step->n_rows; i++)
-        if (cpu_rows(cpu->step)[i].token < 0 || (uint32_t)cpu_rows(cpu->step)[i].token >= weight->rows)
+        if (step_rows(cpu->step)[i].token < 0 || (uint32_t)step_rows(cpu->step)[i].token >= weight->rows)
             return cpu_refuse(cpu, SOQ_OP_EMBED, SOQ_EINVAL, "row %u has token %d, the vocabulary has %u", i,
-                              cpu_rows(cpu->step)[i].token, weight->rows);
+                              step_rows(cpu->step)[i].token, weight->rows);
     return cpu_record(cpu, SOQ_OP_EMBED, cpu_run_embed, args, sizeof *args);
 }
 

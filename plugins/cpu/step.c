@@ -14,69 +14,27 @@ static struct cpu_group *find_group(struct cpu *cpu, uint32_t index)
     return group;
 }
 
-static bool array_fits(const struct soq_step *step, uint32_t offset, uint32_t n, size_t size)
+static bool holds(void *self, uint32_t group)
 {
-    return offset % 8 == 0 && offset <= step->total_bytes && n <= (step->total_bytes - offset) / size;
+    return find_group(self, group);
 }
 
-static int check_shape(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
+static int check_step(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
 {
-    if (step->total_bytes < sizeof *step || !array_fits(step, step->off_rows, step->n_rows, sizeof(struct soq_step_row)) ||
-        !array_fits(step, step->off_seqs, step->n_seqs, sizeof(struct soq_step_seq)) ||
-        !array_fits(step, step->off_segments, step->n_segments, sizeof(struct soq_step_segment)) ||
-        !array_fits(step, step->off_outputs, step->n_outputs, sizeof(uint32_t)) ||
-        !array_fits(step, step->off_edits, step->n_edits, sizeof(struct soq_step_edit)) ||
-        !array_fits(step, step->off_copies, step->n_copies, sizeof(struct soq_step_copy)))
-        return plugin_fail(err, SOQ_EINVAL, "cpu: begin: arrays of the step lie outside its %u bytes", step->total_bytes);
-    if (step->n_rows > cpu->params.max_rows)
-        return plugin_fail(err, SOQ_EINVAL, "cpu: begin: %u rows, the most is %u", step->n_rows, cpu->params.max_rows);
-    if (!(step->flags & SOQ_STEP_LINEAR))
-        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: begin: steps with trees of rows are not supported");
-    return 0;
-}
+    const struct plugin_step_rules rules = {
+        .plugin = "cpu",
+        .max_rows = cpu->params.max_rows,
+        .max_slots = cpu->params.max_slots,
+        .holds = holds,
+        .self = cpu,
+    };
 
-static int check_segments(struct cpu *cpu, const struct soq_step *step, const struct soq_step_seq *seq, struct soq_error *err)
-{
-    const struct soq_step_segment *segments = cpu_segments(step) + seq->first_segment;
-
-    for (uint32_t i = 0; i < seq->n_segments; i++)
-        if (!find_group(cpu, segments[i].group))
-            continue;
-        else if (segments[i].flags)
-            return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: begin: segments with positions or rotation are not supported");
-        else if (segments[i].n_entries > UINT32_MAX - segments[i].first_entry)
-            return plugin_fail(err, SOQ_EINVAL, "cpu: begin: a segment of %u entries at %u", segments[i].n_entries,
-                               segments[i].first_entry);
-    return 0;
-}
-
-static int check_rows(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
-{
-    const struct soq_step_seq *seqs = cpu_seqs(step);
-    const uint32_t *outputs = cpu_outputs(step);
-    int rc;
-
-    for (uint32_t i = 0; i < step->n_seqs; i++) {
-        if (seqs[i].slot >= cpu->params.max_slots || seqs[i].first_row > step->n_rows ||
-            seqs[i].n_rows > step->n_rows - seqs[i].first_row || seqs[i].first_segment > step->n_segments ||
-            seqs[i].n_segments > step->n_segments - seqs[i].first_segment)
-            return plugin_fail(err, SOQ_EINVAL, "cpu: begin: sequence %u (slot %u) lies outside the step", i, seqs[i].slot);
-        rc = check_segments(cpu, step, &seqs[i], err);
-        if (rc)
-            return rc;
-    }
-    for (uint32_t i = 0; i < step->n_rows; i++)
-        if (cpu_rows(step)[i].seq >= step->n_seqs)
-            return plugin_fail(err, SOQ_EINVAL, "cpu: begin: row %u belongs to no sequence", i);
-    for (uint32_t i = 0; i < step->n_outputs; i++)
-        if (outputs[i] >= step->n_rows)
-            return plugin_fail(err, SOQ_EINVAL, "cpu: begin: output %u names row %u of %u", i, outputs[i], step->n_rows);
-    return 0;
+    return step_check(&rules, step, err);
 }
 
 static int apply_edits(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
 {
-    const struct soq_step_edit *edits = (const struct soq_step_edit *)((const uint8_t *)step + step->off_edits);
+    const struct soq_step_edit *edits = step_edits(step);
 
     for (uint32_t i = 0; i < step->n_edits; i++) {
         struct cpu_group *group = find_group(cpu, edits[i].group);
@@ -103,7 +61,7 @@ static void copy_plane(const struct cpu_group *group, const struct cpu_plane *pl
 
 static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
 {
-    const struct soq_step_copy *copies = (const struct soq_step_copy *)((const uint8_t *)step + step->off_copies);
+    const struct soq_step_copy *copies = step_copies(step);
 
     for (uint32_t i = 0; i < step->n_copies; i++) {
         const struct cpu_group *group = find_group(cpu, copies[i].group);
@@ -151,13 +109,11 @@ static int keep_step(struct cpu *cpu, const struct soq_step *step, struct soq_er
 int cpu_begin(void *self, const struct soq_step *step, struct soq_error *err)
 {
     struct cpu *cpu = self;
-    int rc = check_shape(cpu, step, err);
+    int rc = check_step(cpu, step, err);
 
     cpu->step = NULL;
     cpu->n_ops = 0;
     cpu->failed = 0;
-    if (!rc)
-        rc = check_rows(cpu, step, err);
     if (!rc && step->serial != cpu->serial) /* else it comes back from another backend */
         rc = update_groups(cpu, step, err);
     if (!rc)

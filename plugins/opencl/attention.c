@@ -35,14 +35,14 @@ static int check_blocks(struct opencl *ocl, uint32_t op, struct opencl_group *gr
     const struct soq_step *step = ocl->step;
 
     for (uint32_t i = 0; i < step->n_seqs && !group->checked; i++) {
-        const struct soq_step_seq *seq = &opencl_seqs(step)[i];
+        const struct soq_step_seq *seq = &step_seqs(step)[i];
 
         for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
-            if (!mapped(group, seq->slot, opencl_rows(step)[r].entry, 1))
+            if (!mapped(group, seq->slot, step_rows(step)[r].entry, 1))
                 return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot,
-                                     group->index, opencl_rows(step)[r].entry);
+                                     group->index, step_rows(step)[r].entry);
         for (uint32_t s = 0; s < seq->n_segments; s++) {
-            const struct soq_step_segment *segment = &opencl_segments(step)[seq->first_segment + s];
+            const struct soq_step_segment *segment = &step_segments(step)[seq->first_segment + s];
 
             if (segment->group == group->index && !mapped(group, seq->slot, segment->first_entry, segment->n_entries))
                 return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u lacks blocks of entries %u to %u", seq->slot,
@@ -128,7 +128,7 @@ static uint32_t count_tiles(const struct soq_step *step, uint32_t ratio)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < step->n_seqs; i++)
-        n += (opencl_seqs(step)[i].n_rows * ratio + OPENCL_QUERIES - 1) / OPENCL_QUERIES;
+        n += (step_seqs(step)[i].n_rows * ratio + OPENCL_QUERIES - 1) / OPENCL_QUERIES;
     return n;
 }
 

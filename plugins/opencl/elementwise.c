@@ -15,9 +15,9 @@ static int embed(void *self, const struct soq_embed_args *args)
     if (opencl_check_view(ocl, SOQ_OP_EMBED, "y", &args->y, ocl->step->n_rows, weight->cols))
         return ocl->failed;
     for (uint32_t i = 0; i < ocl->step->n_rows; i++)
-        if (opencl_rows(ocl->step)[i].token < 0 || (uint32_t)opencl_rows(ocl->step)[i].token >= weight->rows)
+        if (step_rows(ocl->step)[i].token < 0 || (uint32_t)step_rows(ocl->step)[i].token >= weight->rows)
             return opencl_refuse(ocl, SOQ_OP_EMBED, SOQ_EINVAL, "row %u has token %d, the vocabulary has %u", i,
-                                 opencl_rows(ocl->step)[i].token, weight->rows);
+                                 step_rows(ocl->step)[i].token, weight->rows);
     call = opencl_call(ocl, SOQ_OP_EMBED, weight->program, OPENCL_K_embed);
     opencl_arg_mem(&call, ocl->device_step);
     opencl_arg_mem(&call, weight->data);

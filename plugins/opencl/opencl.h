@@ -13,6 +13,7 @@
 #include "soquete/plugin.h"
 
 #include "fail.h"
+#include "step.h"
 
 enum {
     OPENCL_ITEMS = 64,       /* work-items of a group: the kernels' ITEMS */
@@ -298,36 +299,6 @@ static inline struct opencl_weight *opencl_weight(soq_weight handle)
 static inline cl_mem opencl_mem(soq_buffer handle)
 {
     return (cl_mem)(uintptr_t)handle;
-}
-
-static inline const struct soq_step_row *opencl_rows(const struct soq_step *step)
-{
-    return (const struct soq_step_row *)((const uint8_t *)step + step->off_rows);
-}
-
-static inline const struct soq_step_seq *opencl_seqs(const struct soq_step *step)
-{
-    return (const struct soq_step_seq *)((const uint8_t *)step + step->off_seqs);
-}
-
-static inline const struct soq_step_segment *opencl_segments(const struct soq_step *step)
-{
-    return (const struct soq_step_segment *)((const uint8_t *)step + step->off_segments);
-}
-
-static inline const uint32_t *opencl_outputs(const struct soq_step *step)
-{
-    return (const uint32_t *)((const uint8_t *)step + step->off_outputs);
-}
-
-static inline const struct soq_step_edit *opencl_edits(const struct soq_step *step)
-{
-    return (const struct soq_step_edit *)((const uint8_t *)step + step->off_edits);
-}
-
-static inline const struct soq_step_copy *opencl_copies(const struct soq_step *step)
-{
-    return (const struct soq_step_copy *)((const uint8_t *)step + step->off_copies);
 }
 
 #endif

@@ -4,68 +4,28 @@
 
 #include <string.h>
 
-static bool array_fits(const struct soq_step *step, uint32_t offset, uint32_t n, size_t size)
+static bool holds(void *self, uint32_t group)
 {
-    return offset % 8 == 0 && offset <= step->total_bytes && n <= (step->total_bytes - offset) / size;
+    return opencl_find_group(self, group);
 }
 
-static int check_shape(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
+static int check_step(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
-    if (step->total_bytes < sizeof *step || !array_fits(step, step->off_rows, step->n_rows, sizeof(struct soq_step_row)) ||
-        !array_fits(step, step->off_seqs, step->n_seqs, sizeof(struct soq_step_seq)) ||
-        !array_fits(step, step->off_segments, step->n_segments, sizeof(struct soq_step_segment)) ||
-        !array_fits(step, step->off_outputs, step->n_outputs, sizeof(uint32_t)) ||
-        !array_fits(step, step->off_edits, step->n_edits, sizeof(struct soq_step_edit)) ||
-        !array_fits(step, step->off_copies, step->n_copies, sizeof(struct soq_step_copy)))
-        return plugin_fail(err, SOQ_EINVAL, "opencl: begin: arrays of the step lie outside its %u bytes", step->total_bytes);
-    if (step->n_rows > ocl->params.max_rows)
-        return plugin_fail(err, SOQ_EINVAL, "opencl: begin: %u rows, the most is %u", step->n_rows, ocl->params.max_rows);
-    if (!(step->flags & SOQ_STEP_LINEAR))
-        return plugin_fail(err, SOQ_EUNSUPPORTED, "opencl: begin: steps with trees of rows are not supported");
-    return 0;
-}
+    const struct plugin_step_rules rules = {
+        .plugin = "opencl",
+        .max_rows = ocl->params.max_rows,
+        .max_slots = ocl->params.max_slots,
+        .holds = holds,
+        .self = ocl,
+    };
 
-static int check_segments(const struct soq_step *step, const struct soq_step_seq *seq, struct soq_error *err)
-{
-    const struct soq_step_segment *segments = opencl_segments(step) + seq->first_segment;
-
-    for (uint32_t i = 0; i < seq->n_segments; i++)
-        if (segments[i].flags)
-            return plugin_fail(err, SOQ_EUNSUPPORTED, "opencl: begin: segments with positions or rotation are not supported");
-        else if (segments[i].n_entries > UINT32_MAX - segments[i].first_entry)
-            return plugin_fail(err, SOQ_EINVAL, "opencl: begin: a segment of %u entries at %u", segments[i].n_entries,
-                               segments[i].first_entry);
-    return 0;
-}
-
-static int check_rows(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
-{
-    const struct soq_step_seq *seqs = opencl_seqs(step);
-    const uint32_t *outputs = opencl_outputs(step);
-    int rc;
-
-    for (uint32_t i = 0; i < step->n_seqs; i++) {
-        if (seqs[i].slot >= ocl->params.max_slots || seqs[i].first_row > step->n_rows ||
-            seqs[i].n_rows > step->n_rows - seqs[i].first_row || seqs[i].first_segment > step->n_segments ||
-            seqs[i].n_segments > step->n_segments - seqs[i].first_segment)
-            return plugin_fail(err, SOQ_EINVAL, "opencl: begin: sequence %u (slot %u) lies outside the step", i, seqs[i].slot);
-        rc = check_segments(step, &seqs[i], err);
-        if (rc)
-            return rc;
-    }
-    for (uint32_t i = 0; i < step->n_rows; i++)
-        if (opencl_rows(step)[i].seq >= step->n_seqs)
-            return plugin_fail(err, SOQ_EINVAL, "opencl: begin: row %u belongs to no sequence", i);
-    for (uint32_t i = 0; i < step->n_outputs; i++)
-        if (outputs[i] >= step->n_rows)
-            return plugin_fail(err, SOQ_EINVAL, "opencl: begin: output %u names row %u of %u", i, outputs[i], step->n_rows);
-    return 0;
+    return step_check(&rules, step, err);
 }
 
 /* Checks all edits of groups that are here and applies them to the tables of this side. */
 static int note_edits(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
-    const struct soq_step_edit *edits = opencl_edits(step);
+    const struct soq_step_edit *edits = step_edits(step);
 
     for (uint32_t i = 0; i < step->n_edits; i++) {
         struct opencl_group *group = opencl_find_group(ocl, edits[i].group);
@@ -90,7 +50,7 @@ static bool has_block(const struct opencl_group *group, soq_block_ref block)
 
 static int check_copies(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
-    const struct soq_step_copy *copies = opencl_copies(step);
+    const struct soq_step_copy *copies = step_copies(step);
 
     for (uint32_t i = 0; i < step->n_copies; i++) {
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
@@ -160,7 +120,7 @@ static void copy_plane(struct opencl *ocl, const struct opencl_group *group, con
 
 static void copy_blocks(struct opencl *ocl, const struct soq_step *step)
 {
-    const struct soq_step_copy *copies = opencl_copies(step);
+    const struct soq_step_copy *copies = step_copies(step);
 
     for (uint32_t i = 0; i < step->n_copies && !ocl->failed; i++) {
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
@@ -177,19 +137,17 @@ static uint32_t count_splits(const struct soq_step *step)
     uint32_t last = 0;
 
     for (uint32_t i = 0; i < step->n_rows; i++)
-        last = opencl_rows(step)[i].entry > last ? opencl_rows(step)[i].entry : last;
+        last = step_rows(step)[i].entry > last ? step_rows(step)[i].entry : last;
     return last / OPENCL_SPLIT + 1;
 }
 
 int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err)
 {
     struct opencl *ocl = self;
-    int rc = check_shape(ocl, step, err);
+    int rc = check_step(ocl, step, err);
 
     ocl->step = NULL;
     ocl->failed = 0;
-    if (!rc)
-        rc = check_rows(ocl, step, err);
     if (!rc)
         rc = check_copies(ocl, step, err);
     if (!rc)

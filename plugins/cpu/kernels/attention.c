@@ -53,7 +53,7 @@ static float exp1(float x)
 
 static const struct soq_step_row *query_row(const struct item *item, uint32_t i)
 {
-    return &cpu_rows(item->step)[item->seq->first_row + (item->first + i) / item->ratio];
+    return &step_rows(item->step)[item->seq->first_row + (item->first + i) / item->ratio];
 }
 
 static uint32_t query_head(const struct item *item, uint32_t i)
@@ -289,7 +289,7 @@ static void sum_split(struct item *item, uint32_t split)
 
     clear(item, &item->part);
     for (uint32_t s = 0; s < item->seq->n_segments; s++) {
-        const struct soq_step_segment *segment = &cpu_segments(item->step)[item->seq->first_segment + s];
+        const struct soq_step_segment *segment = &step_segments(item->step)[item->seq->first_segment + s];
         uint64_t a = segment->first_entry, b = a + segment->n_entries;
 
         if (!holds(item, segment))
@@ -370,7 +370,7 @@ static uint64_t items_of(const struct item *item, const struct soq_step_seq *seq
 static bool select_item(struct item *item, uint64_t number)
 {
     for (uint32_t s = 0; s < item->step->n_seqs; s++) {
-        const struct soq_step_seq *seq = &cpu_seqs(item->step)[s];
+        const struct soq_step_seq *seq = &step_seqs(item->step)[s];
         uint64_t n = items_of(item, seq), queries = (uint64_t)seq->n_rows * item->ratio;
 
         if (number >= n) {

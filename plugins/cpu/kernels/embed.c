@@ -31,7 +31,7 @@ void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_th
 
     cpu_share(thread, args->y.rows, &first, &last);
     for (uint64_t r = first; r < last; r++) {
-        uint32_t token = (uint32_t)cpu_rows(cpu->step)[r].token;
+        uint32_t token = (uint32_t)step_rows(cpu->step)[r].token;
         float *y = cpu_view_row(&args->y, (uint32_t)r);
 
         for (uint32_t k = 0; k < weight->cols; k += CPU_TILE_K) {

@@ -10,6 +10,6 @@ void cpu_run_gather(struct cpu *cpu, const struct cpu_op *op, const struct cpu_t
 
     cpu_share(thread, args->y.rows, &first, &last);
     for (uint64_t i = first; i < last; i++)
-        memcpy(cpu_view_row(&args->y, (uint32_t)i), cpu_view_row(&args->x, cpu_outputs(cpu->step)[i]),
+        memcpy(cpu_view_row(&args->y, (uint32_t)i), cpu_view_row(&args->x, step_outputs(cpu->step)[i]),
                args->y.cols * sizeof(float));
 }

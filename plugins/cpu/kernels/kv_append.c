@@ -34,8 +34,8 @@ void cpu_run_kv_append(struct cpu *cpu, const struct cpu_op *op, const struct cp
 
     cpu_share(thread, cpu->step->n_rows, &first, &last);
     for (uint64_t r = first; r < last; r++) {
-        const struct soq_step_row *row = &cpu_rows(cpu->step)[r];
-        uint8_t *block = cpu_block(group, cpu_seqs(cpu->step)[row->seq].slot, row->entry / group->block_tokens);
+        const struct soq_step_row *row = &step_rows(cpu->step)[r];
+        uint8_t *block = cpu_block(group, step_seqs(cpu->step)[row->seq].slot, row->entry / group->block_tokens);
         uint32_t place = row->entry % group->block_tokens;
 
         store_plane(&group->key, args->layer, block, place, cpu_view_row(&args->k, (uint32_t)r));

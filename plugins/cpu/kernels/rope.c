@@ -12,7 +12,7 @@ void cpu_run_rope_table(struct cpu *cpu, const struct cpu_op *op, const struct c
 
     cpu_share(thread, args->table.rows, &first, &last);
     for (uint64_t r = first; r < last; r++) {
-        double position = cpu_rows(cpu->step)[r].position;
+        double position = step_rows(cpu->step)[r].position;
         float *table = cpu_view_row(&args->table, (uint32_t)r);
 
         for (uint32_t i = 0; i < args->table.cols / 2; i++) {
