@@ -5,7 +5,7 @@
 # A test must pass and nothing may be said: findings go to standard error and leave the status 0, and --log FILE begins anew with
 # each context. Kernels are compiled without optimisation, so that nothing is optimised away. Each buffer is an object of its own
 # (SOQ_TEST_ARENA), so that its end is known, and because Oclgrind takes a write to part of an object for one that leaves the rest
-# uninitialised.
+# uninitialised. It also keeps the size of an object for the next one in its place: the test of vectors opens the device anew for each.
 set -uo pipefail
 . tests/ci/lib.sh
 

@@ -209,18 +209,21 @@ Test(opencl_matmul, embedding)
 Test(opencl_matmul, vectors)
 {
     static const float zeros[512 * 4];
-    struct device d;
 
-    device_open(&d, 1);
     for (int i = 0; i < N_TYPES; i++) {
         uint32_t n = odd_width(types[i]);
+        struct device d;
         size_t bytes;
         uint8_t *data = device_random_weight(types[i], 1, n, 3, &bytes);
         float *v = device_dequantised(types[i], data, n);
-        struct matrix x = device_matrix(&d, 1, 4, 0, 1), y = device_matrix(&d, 1, n, 0, 1);
-        soq_weight vector = device_weight(&d, types[i], data, bytes, 1, n, SOQ_USE_VECTOR);
-        soq_weight nothing = device_weight(&d, SOQ_DTYPE_F32, zeros, sizeof zeros, n, 4, SOQ_USE_MATMUL);
+        soq_weight vector, nothing;
+        struct matrix x, y;
 
+        device_open(&d, 1);
+        x = device_matrix(&d, 1, 4, 0, 1);
+        y = device_matrix(&d, 1, n, 0, 1);
+        vector = device_weight(&d, types[i], data, bytes, 1, n, SOQ_USE_VECTOR);
+        nothing = device_weight(&d, SOQ_DTYPE_F32, zeros, sizeof zeros, n, 4, SOQ_USE_MATMUL);
         run(&d, nothing, vector, 0, x.view, y.view);
         device_pull(&d, &y);
         for (uint32_t k = 0; k < n; k++)
@@ -229,10 +232,10 @@ Test(opencl_matmul, vectors)
         d.ops->memory->weight_free(d.self, nothing);
         device_matrix_done(&d, &x);
         device_matrix_done(&d, &y);
+        device_close(&d);
         free(data);
         free(v);
     }
-    device_close(&d);
 }
 
 /* Columns of one buffer: q, k and v side by side. */
