@@ -31,11 +31,9 @@ static const struct soq__opt opts[] = {
 static const struct soq__usage usage = {
     .command = "check",
     .args = "PLUGIN.so",
-    .about = "Checks a plugin against the ABI: the file, its descriptor, its life, its behaviour under failing services and "
-             "with hosts "
-             "of other versions, and the results of every role that it fills. Each check runs in a process of its own. Exit "
-             "status: 0 "
-             "if nothing failed, 1 if something did.",
+    .about = "Checks a plugin against the ABI: the file, its descriptor, its life, its behaviour under failing\n"
+             "services and with hosts of other versions, and the results of every role that it fills. Each check\n"
+             "runs in a process of its own. Exit status: 0 if nothing failed, 1 if something did.",
     .opts = opts,
     .n_opts = sizeof opts / sizeof opts[0],
 };
@@ -141,6 +139,8 @@ static int run(const struct check_options *o, const char *library)
         rc = soq__check_run(&params, print_result, (void *)(uintptr_t)o, &report, &err);
     if (rc)
         return soq__cli_fail("check", rc, &err);
+    if (!report.count && o->only)
+        soq__cli_say("check", "--only %s: no check that applies begins so; see soquete check --list", o->only);
     rc = print_end(o, &report, library);
     bad = report.verdicts[SOQ__FAIL] || report.verdicts[SOQ__CRASH] || report.verdicts[SOQ__HANG] || !report.count;
     soq__check_report_done(&report);

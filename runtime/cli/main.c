@@ -128,7 +128,9 @@ static int dispatch(const struct soq__cli_globals *globals, int argc, char **arg
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2))
         return print_help();
     if (argv[1][0] == '-') {
-        soq__cli_say("", "%s: unknown option; see soquete --help", argv[1]);
+        bool global = strcmp(argv[1], "--config") == 0 || strcmp(argv[1], "--plugin-dir") == 0;
+
+        soq__cli_say("", "%s: %s; see soquete --help", argv[1], global ? "expected a value" : "unknown option");
         return SOQ_EXIT_USAGE;
     }
     run = find_command(argv[help ? 2 : 1]);

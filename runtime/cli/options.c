@@ -159,7 +159,7 @@ static int take(struct soq__args *args, const struct soq__opt *o, const char *te
     if (o->type == SOQ__OPT_TEXTS)
         soq__cli_say(args->command, "--%s: more than %d times", o->name, SOQ__TEXTS_MAX);
     else
-        soq__cli_say(args->command, "--%s %s: expected %s from %.12g to %.12g", o->name, text,
+        soq__cli_say(args->command, "--%s %s: expected %s from %.16g to %.16g", o->name, text,
                      o->type == SOQ__OPT_INT ? "an integer" : "a number", o->min, o->max);
     return SOQ_EXIT_USAGE;
 }
@@ -179,8 +179,8 @@ static int refuse(const struct soq__usage *u, const char *given, int letter, boo
             names[i] = u->opts[i].name;
         snprintf(word, sizeof word, "%.*s", (int)strcspn(given + 2, "="), given + 2);
         near = soq__nearest(word, names, u->n_opts);
-        soq__cli_say(u->command, "%s: unknown, ambiguous or wrongly used option; %s%s", given, near ? "did you mean --" : "",
-                     near ? near : "see --help");
+        soq__cli_say(u->command, "%s: unknown, ambiguous or wrongly used option; %s%s%s", given, near ? "did you mean --" : "",
+                     near ? near : "see --help", near ? "?" : "");
     } else {
         soq__cli_say(u->command, "-%c: unknown option; see --help", letter);
     }

@@ -36,11 +36,11 @@ void soq__option_describe(const struct soq_option *option, struct soq_buf *out)
     if (!is_number || !is_limited(option))
         return;
     if (option->max >= (double)INT64_MAX)
-        soq__buf_printf(out, ", at least %.15g", option->min);
+        soq__buf_printf(out, ", at least %.16g", option->min);
     else if (option->min <= (double)INT64_MIN)
-        soq__buf_printf(out, ", at most %.15g", option->max);
+        soq__buf_printf(out, ", at most %.16g", option->max);
     else
-        soq__buf_printf(out, ", %.15g to %.15g", option->min, option->max);
+        soq__buf_printf(out, ", %.16g to %.16g", option->min, option->max);
 }
 
 static int fail_expected(const struct soq_option *o, const char *problem, struct soq_error *err)

@@ -176,7 +176,10 @@ static int fail_unusable(const struct query *q, const struct soq_buf *reasons, s
 
 static void add_reason(struct soq_buf *reasons, const char *who, const char *why)
 {
-    soq__buf_printf(reasons, "%s%s: %s", reasons->len ? "; " : "", who, why);
+    size_t n = strlen(who);
+    bool named = strncmp(why, who, n) == 0 && why[n] == ':'; /* messages of plugins often begin so */
+
+    soq__buf_printf(reasons, "%s%s%s%s", reasons->len ? "; " : "", named ? "" : who, named ? "" : ": ", why);
 }
 
 /* ---- The choice */
@@ -412,7 +415,7 @@ int soq__registry_try_all(struct soq__registry *r, struct soq_error *err)
         if (better)
             set_lower(c, better, false);
         else
-            soq__candidate_set(c, SOQ_CANDIDATE_USABLE, "usable, but the configuration does not ask for it");
+            soq__candidate_set(c, SOQ_CANDIDATE_USABLE, "it can be loaded, but the configuration does not ask for it");
     }
     return 0;
 }
