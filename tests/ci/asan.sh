@@ -6,4 +6,5 @@ set -uo pipefail
 
 prepare &&
     configure_in build/asan --enable-werror --enable-sanitizers=address,undefined CFLAGS='-O1 -g' &&
-    ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 check_in build/asan
+    LSAN_OPTIONS=suppressions=$PWD/tests/ci/lsan.supp:print_suppressions=0 \
+        ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 check_in build/asan
