@@ -42,11 +42,24 @@ int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err)
     return 0;
 }
 
+/* More threads than processors take turns at every barrier: allowed, for tests, but never what somebody wants. */
+static uint32_t choose_threads(const struct soq_host *host, int64_t wanted)
+{
+    uint32_t cpus = host->cpu_count(host->ctx), threads = wanted > 0 ? (uint32_t)wanted : cpus;
+    char text[128];
+
+    if (threads > cpus) {
+        snprintf(text, sizeof text,
+                 "[backend.cpu] threads = %u is more than the %u CPUs that may be used, which is much slower", threads, cpus);
+        host->log(host->ctx, SOQ_LOG_WARN, text);
+    }
+    return threads ? threads : 1;
+}
+
 int cpu_init(void *self, const struct soq_host *host, const struct soq_config *config, const struct soq_backend_params *params,
              struct soq_error *err)
 {
     struct cpu *cpu = self;
-    int64_t threads = config->get_int(config->ctx, "threads");
 
     if (params->device != 0)
         return plugin_fail(err, SOQ_ENOTFOUND, "cpu: there is no device %u, only 0", params->device);
@@ -55,8 +68,7 @@ int cpu_init(void *self, const struct soq_host *host, const struct soq_config *c
                            params->max_slots);
     cpu->host = host;
     memcpy(&cpu->params, params, params->struct_size < sizeof *params ? params->struct_size : sizeof *params);
-    cpu->threads = threads > 0 ? (uint32_t)threads : host->cpu_count(host->ctx);
-    cpu->threads = cpu->threads ? cpu->threads : 1;
+    cpu->threads = choose_threads(host, config->get_int(config->ctx, "threads"));
     cpu->q8 = strcmp(config->get_string(config->ctx, "activations"), "f32") != 0;
     cpu->repack = config->get_int(config->ctx, "repack") != 0;
     cpu->ops = host->alloc(host->ctx, CPU_OPS_MAX * sizeof *cpu->ops, 64);
