@@ -56,7 +56,7 @@ static struct jseq *rest_of(struct jrun *r, struct jseq *iterator)
     if (!q)
         return NULL;
     q->count = q->cap = iterator->count - iterator->cursor;
-    q->items = iterator->items + iterator->cursor;
+    q->items = q->count ? iterator->items + iterator->cursor : NULL;
     iterator->cursor = iterator->count;
     return q;
 }
