@@ -487,7 +487,7 @@ static int attention(void *self, const struct soq_attention_args *args)
         fail(&a->error, SOQ_ECANCELLED, "attention: cancelled");
     if (a->error.code)
         return a->error.code;
-    if (args->mass.buffer || args->sink_logits)
+    if (args->mass || args->sink_logits)
         return fail(&a->error, SOQ_EUNSUPPORTED, "attention: neither mass nor sink logits");
     if (!fits(&args->q, a->step->n_rows, args->n_heads * args->head_dim_k) ||
         !fits(&args->out, a->step->n_rows, args->n_heads * args->head_dim_v) || args->layer >= g->n_layers ||

@@ -225,7 +225,7 @@ static int check_attention(struct cpu *cpu, const struct soq_attention_args *arg
 
     if (check_group(cpu, SOQ_OP_ATTENTION, args->group, args->layer))
         return cpu->failed;
-    if (args->mass.buffer)
+    if (args->mass)
         return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "attention mass");
     if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
         args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)

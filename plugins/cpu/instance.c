@@ -101,7 +101,7 @@ static int supports_kv(const struct soq_op_desc *desc, struct soq_error *why)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: steps with trees of rows are not supported");
     if (desc->flags & SOQ_OPDESC_MASS)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: attention mass is not supported");
-    if (desc->flags & SOQ_OPDESC_POSITIONS)
+    if (desc->flags & SOQ_OPDESC_ROTATE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: segments with positions or rotation are not supported");
     if (desc->key_format != SOQ_FORMAT_PLAIN || desc->value_format != SOQ_FORMAT_PLAIN)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: only plain KV formats are supported, not %u and %u", desc->key_format,

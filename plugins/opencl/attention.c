@@ -108,7 +108,7 @@ static int check_attention(struct opencl *ocl, const struct soq_attention_args *
 
     if (check_group(ocl, SOQ_OP_ATTENTION, args->group, args->layer))
         return ocl->failed;
-    if (args->mass.buffer)
+    if (args->mass)
         return opencl_refuse(ocl, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "attention mass");
     if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
         args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)

@@ -14,7 +14,7 @@ static int supports_kv(const struct opencl *ocl, const struct soq_op_desc *desc,
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: steps with trees of rows are not supported");
     if (desc->flags & SOQ_OPDESC_MASS)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: attention mass is not supported");
-    if (desc->flags & SOQ_OPDESC_POSITIONS)
+    if (desc->flags & SOQ_OPDESC_ROTATE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: segments with positions or rotation are not supported");
     if (!plain(desc->key_format, desc->key_dtype) || !plain(desc->value_format, desc->value_dtype))
         return plugin_fail(why, SOQ_EUNSUPPORTED,

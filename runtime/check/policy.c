@@ -9,7 +9,7 @@
 enum { DRAWS = 60, CONTEXT_MAX = 400, SETTINGS = 16, STATE_MAX = 1 << 20 };
 
 static const uint32_t needs_known =
-    SOQ_NEED_MASS | SOQ_NEED_LAST_QUERIES | SOQ_NEED_PRE_ROPE_KEYS | SOQ_NEED_CROSS_HEAD | SOQ_NEED_SELECTION;
+    SOQ_NEED_SELECTION | SOQ_NEED_MASS | SOQ_NEED_KEYS | SOQ_NEED_LAYER_BUDGETS | SOQ_NEED_HEAD_BUDGETS;
 
 /* An instance with options and a shape that it has a plan for. */
 struct policy {
@@ -19,7 +19,6 @@ struct policy {
     struct soq_kv_shape shape;
     struct soq_kv_plan plan;
     uint32_t grid;
-    float *mass; /* NULL where not wanted */
 };
 
 /* ---- Draws */
@@ -82,13 +81,6 @@ static bool describe(struct policy *p, bool beginning)
     if (rc || beginning)
         return !rc;
     p->grid = p->plan.grid ? p->plan.grid : p->shape.block_tokens;
-    if (p->plan.needs & SOQ_NEED_MASS) {
-        size_t n = (size_t)p->shape.n_layers * p->shape.n_kv_heads * p->shape.context;
-
-        p->mass = soq__kit_guard(p->kit, n * sizeof *p->mass, sizeof *p->mass);
-        for (size_t i = 0; i < n; i++)
-            p->mass[i] = fabsf(soq__kit_random(&(uint64_t){i * 977 + 5}));
-    }
     return true;
 }
 
@@ -144,11 +136,9 @@ static void try_plan(struct policy *p)
 
     SOQ__EXPECT(p->kit, !(plan->needs & ~needs_known), "needs has unknown bits: %x", plan->needs);
     SOQ__EXPECT(p->kit, plan->window || !plan->sinks, "sinks = %u without a window", plan->sinks);
-    SOQ__EXPECT(p->kit, !(plan->needs & SOQ_NEED_LAST_QUERIES) == !plan->queries, "needs the last %u queries", plan->queries);
-    SOQ__EXPECT(p->kit, plan->peak_entries <= p->shape.context, "peak_entries = %lu in a context of %u",
-                (unsigned long)plan->peak_entries, p->shape.context);
-    SOQ__EXPECT(p->kit, !(plan->needs & SOQ_NEED_MASS) || p->ops->on_commit, "asks for mass and has no on_commit to read it");
-    SOQ__EXPECT(p->kit, !(plan->needs & SOQ_NEED_SELECTION) || p->ops->on_commit, "selects without on_commit");
+    SOQ__EXPECT(p->kit, !plan->needs || plan->needs & SOQ_NEED_SELECTION, "needs %x without SELECTION", plan->needs);
+    SOQ__EXPECT(p->kit, !(plan->needs & SOQ_NEED_SELECTION) || (p->ops->select && p->ops->budget),
+                "selects without select() and budget()");
     SOQ__EXPECT(p->kit, describe(p, true) && memcmp(&first, &p->plan, sizeof first) == 0, "a second describe has another plan");
 }
 
@@ -172,7 +162,7 @@ static void *new_state(struct policy *p)
 
 static void commit(struct policy *p, void *state, uint32_t n, bool end_of_prompt, struct answer *answer)
 {
-    struct soq_kv_commit c = {.n_positions = n, .end_of_prompt = end_of_prompt, .max_ranges = n + 2, .mass = p->mass};
+    struct soq_kv_commit c = {.n_positions = n, .end_of_prompt = end_of_prompt, .max_ranges = n + 2};
     struct soq_error *err = soq__kit_error(p->kit);
     static struct soq_kv_range *room;
 
@@ -208,25 +198,18 @@ static void expect_ranges(const struct policy *p, const struct answer *answer, u
     }
 }
 
-/* Without SELECTION a row may lose only what it cannot see; what has gone does not come back. */
+/* A row may lose only what it cannot see; what has gone does not come back. */
 static void expect_kept(const struct policy *p, const struct answer *before, const struct answer *answer, uint32_t n,
                         uint32_t n_before)
 {
-    uint64_t kept = 0;
-
     for (uint32_t position = 0; position < n; position++) {
         bool seen = !p->plan.window || position + p->plan.window > n || position < p->plan.sinks,
              here = stays(answer, position);
 
-        kept += here;
-        SOQ__EXPECT(p->kit, here || !seen || p->plan.needs & SOQ_NEED_SELECTION,
-                    "at %u: position %u goes, but the row at %u sees it", n, position, n);
+        SOQ__EXPECT(p->kit, here || !seen, "at %u: position %u goes, but the row at %u sees it", n, position, n);
         SOQ__EXPECT(p->kit, !here || position >= n_before || stays(before, position),
                     "at %u: position %u had gone and comes back", n, position);
     }
-    SOQ__EXPECT(p->kit, !(p->plan.needs & SOQ_NEED_SELECTION) || !p->plan.peak_entries || kept <= p->plan.peak_entries,
-                "at %u: %lu positions stay, and peak_entries = %lu", n, (unsigned long)kept,
-                (unsigned long)p->plan.peak_entries);
 }
 
 static bool is_prompt_end(const struct policy *p, uint32_t n)
@@ -300,7 +283,7 @@ static void check_pure(struct soq__kit *kit)
 
 static void try_identity(struct policy *p)
 {
-    uint32_t all = p->plan.needs & SOQ_NEED_SELECTION ? 0 : p->plan.window ? p->plan.window : p->shape.context;
+    uint32_t all = p->plan.window ? p->plan.window : p->shape.context;
     void *state = new_state(p);
     struct answer answer;
 
@@ -324,7 +307,7 @@ static void try_room(struct policy *p)
 {
     for (uint32_t room = 0; room < 2; room++) {
         struct soq_kv_range *ranges = soq__kit_guard(p->kit, room * sizeof *ranges, sizeof(uint32_t));
-        struct soq_kv_commit c = {.n_positions = p->shape.context, .max_ranges = room, .mass = p->mass};
+        struct soq_kv_commit c = {.n_positions = p->shape.context, .max_ranges = room};
         struct soq_error *err = soq__kit_error(p->kit);
         uint32_t n = 77;
         int rc = p->ops->on_commit(p->self, new_state(p), soq__kit_box(p->kit, &c, sizeof c), ranges, &n, err);
@@ -355,7 +338,7 @@ int soq__kit_policy_work(struct soq__kit *kit, void *self, struct soq_error *err
     int rc = ops->describe(self, soq__kit_box(kit, &shape, sizeof shape), box, err);
 
     soq__kit_unbox(kit, box, &plan, sizeof plan);
-    if (rc || !ops->on_commit || plan.needs & SOQ_NEED_MASS)
+    if (rc || !ops->on_commit)
         return rc;
     return ops->on_commit(self, soq__kit_guard(kit, ops->state_size, 8), soq__kit_box(kit, &c, sizeof c), ranges, &n, err);
 }

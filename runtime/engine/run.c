@@ -253,5 +253,5 @@ WRAPPER(add, elementwise, {&a.a, true, false}, {&a.b, true, false}, {&a.y, false
 WRAPPER(scale, elementwise, {&a.x, true, true})
 WRAPPER(gather, elementwise, {&a.x, true, false}, {&a.y, false, true})
 WRAPPER(kv_append, attention, {&a.k, true, false}, {&a.v, true, false})
-WRAPPER(attention, attention, {&a.q, true, false}, {&a.inv_freq, true, false}, {&a.out, false, true}, {&a.mass, false, true})
+WRAPPER(attention, attention, {&a.q, true, false}, {&a.inv_freq, true, false}, {&a.out, false, true})
 /* clang-format on */

@@ -193,6 +193,20 @@ static uint32_t fill_elementwise(struct soq_elementwise_ops *ops)
     return native;
 }
 
+static int kv_gather_stub(void *self, const struct soq_kv_gather_args *args, struct soq_error *err)
+{
+    (void)self, (void)args;
+    return soq__fail(err, SOQ_EUNSUPPORTED, "attention.kv_gather is missing");
+}
+
+static uint32_t fill_attention(struct soq_attention_ops *ops)
+{
+    uint32_t native = 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND | (ops->kv_gather ? 1u << SOQ_OP_KV_GATHER : 0);
+
+    ops->kv_gather = ops->kv_gather ? ops->kv_gather : kv_gather_stub;
+    return native;
+}
+
 /* ---- Copies */
 
 struct backend_block {
@@ -242,8 +256,7 @@ static int copy_backend(struct backend_block *b, const struct soq_backend_ops *s
     rc = soq__backend_ops_check(&b->ops, err);
     if (rc)
         return rc;
-    *native_out = (b->ops.matmul ? 1u << SOQ_OP_MATMUL : 0) |
-                  (b->ops.attention ? 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND : 0) |
+    *native_out = (b->ops.matmul ? 1u << SOQ_OP_MATMUL : 0) | (b->ops.attention ? fill_attention(&b->attention) : 0) |
                   (b->ops.elementwise ? fill_elementwise(&b->elementwise) : 0);
     return 0;
 }

@@ -133,7 +133,7 @@ OP(elementwise, add, SOQ_OP_ADD, &a.a, &a.b, &a.y)
 OP(elementwise, scale, SOQ_OP_SCALE, &a.x)
 OP(elementwise, gather, SOQ_OP_GATHER, &a.x, &a.y)
 OP(attention, kv_append, SOQ_OP_KV_APPEND, &a.k, &a.v)
-OP(attention, attention, SOQ_OP_ATTENTION, &a.inv_freq, &a.q, &a.out, &a.mass)
+OP(attention, attention, SOQ_OP_ATTENTION, &a.inv_freq, &a.q, &a.out)
 
 /* ---- Tables -------------------------------------------------------------------------------------------------------------- */
 

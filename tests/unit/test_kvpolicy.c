@@ -69,7 +69,6 @@ Test(kvpolicy, window_plan)
     cr_assert_eq(p.rc, 0);
     cr_assert_eq(p.plan.window, 96, "sinks and the row itself count");
     cr_assert_eq(p.plan.sinks, 4);
-    cr_assert_eq(p.plan.peak_entries, 32 + 96 + 32);
     cr_assert_eq(p.plan.needs, 0);
     cr_assert_eq(p.plan.grid, 0);
 }
@@ -83,7 +82,6 @@ Test(kvpolicy, window_of_the_model)
     start(&p, "window", NULL, &shape);
     cr_assert_eq(p.plan.window, 512);
     cr_assert_eq(p.plan.sinks, 0);
-    cr_assert_eq(p.plan.peak_entries, 512 + 32);
     start(&p, "window", narrower, &shape);
     cr_assert_eq(p.plan.window, 64);
     start(&p, "window", zero, &none);
@@ -141,7 +139,7 @@ Test(kvpolicy, window_ranges_by_hand)
     cr_assert(r[0].first == 0 && r[0].last == 2 && r[1].first == 5 && r[1].last == 10);
 }
 
-/* Exactly the positions that some later row sees stay; a row sees `capacity` entries and no more; peak_entries holds. */
+/* Exactly the positions that some later row sees stay; a row sees `capacity` entries and no more. */
 Test(kvpolicy, window_keeps_what_later_rows_see)
 {
     for (uint32_t capacity = 1; capacity <= 40; capacity += 3) {
@@ -156,7 +154,7 @@ Test(kvpolicy, window_keeps_what_later_rows_see)
             shape.block_tokens = 4;
             start(&p, "window", options, &shape);
             for (uint32_t n = 0; n <= 100; n++) {
-                uint32_t window = p.plan.window, seen = 1, blocks = 0;
+                uint32_t window = p.plan.window, seen = 1;
                 struct soq_kv_range r[2] = {{0}};
                 uint32_t n_ranges = commit(&p, n, r);
 
@@ -170,14 +168,6 @@ Test(kvpolicy, window_keeps_what_later_rows_see)
                     seen += visible;
                 }
                 cr_assert_eq(seen, n + 1 < capacity ? n + 1 : capacity);
-                for (uint32_t b = 0; b < (n + 4) / 4 && n % 4 == 0; b++) { /* held just before the next grid point */
-                    bool held = b == n / 4;
-
-                    for (uint32_t i = 0; i < n_ranges; i++)
-                        held |= r[i].first < (b + 1) * 4 && r[i].last > b * 4;
-                    blocks += held;
-                }
-                cr_assert_leq(blocks * 4, p.plan.peak_entries);
             }
         }
     }

@@ -30,16 +30,10 @@ static int window_init(void *self, const struct soq_host *host, const struct soq
     return 0;
 }
 
-static uint64_t round_up(uint64_t n, uint64_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
 static int window_describe(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     struct window *window = self;
     uint32_t capacity = window->capacity ? window->capacity : shape->model_window;
-    uint64_t peak;
 
     if (!capacity)
         return plugin_fail(err, SOQ_EINVAL,
@@ -55,10 +49,6 @@ static int window_describe(void *self, const struct soq_kv_shape *shape, struct 
     window->window = capacity - window->sinks;
     plan_out->window = window->window;
     plan_out->sinks = window->sinks;
-    /* Whole blocks: the sinks', those of the window - 1 positions before a commit, and the one that fills up until the next. */
-    peak =
-        round_up(window->sinks, shape->block_tokens) + round_up(window->window - 1, shape->block_tokens) + shape->block_tokens;
-    plan_out->peak_entries = peak < shape->context ? peak : shape->context;
     return 0;
 }
 

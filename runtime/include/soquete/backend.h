@@ -55,7 +55,8 @@ struct soq_backend_params {
     X(SOQ_OP_SCALE, 8, "scale")                                                                                                \
     X(SOQ_OP_GATHER, 9, "gather")                                                                                              \
     X(SOQ_OP_ATTENTION, 10, "attention")                                                                                       \
-    X(SOQ_OP_KV_APPEND, 11, "kv_append")
+    X(SOQ_OP_KV_APPEND, 11, "kv_append")                                                                                       \
+    X(SOQ_OP_KV_GATHER, 12, "kv_gather")
 
 enum soq_op {
 #define SOQ_OP_ENUM(name, value, text) name = value,
@@ -70,8 +71,8 @@ struct soq_op_desc {
     uint32_t weight_dtype;                                /* MATMUL, EMBED */
     uint32_t kind;                                        /* NORM, ACTIVATION, ROPE: the kind below */
     uint32_t rows, cols;                                  /* MATMUL: outputs x inputs of the weight */
-    uint32_t head_dim_k, head_dim_v, n_heads, n_kv_heads; /* ATTENTION, KV_APPEND, ROPE */
-    uint32_t key_format, value_format;                    /* ATTENTION, KV_APPEND: soq_kv_format.kind */
+    uint32_t head_dim_k, head_dim_v, n_heads, n_kv_heads; /* ATTENTION, KV_APPEND, KV_GATHER, ROPE */
+    uint32_t key_format, value_format;                    /* ATTENTION, KV_APPEND, KV_GATHER: soq_kv_format.kind */
     uint32_t key_dtype, value_dtype;                      /* their dtype */
     uint32_t flags;                                       /* SOQ_OPDESC_... */
 };
@@ -81,8 +82,8 @@ enum {
     SOQ_OPDESC_SOFTCAP = 2, /* attention with a softcap */
     SOQ_OPDESC_WINDOW = 4,
     SOQ_OPDESC_MASS = 8,
-    SOQ_OPDESC_SEGMENTS = 16,  /* more than one segment per group: sinks beside a window */
-    SOQ_OPDESC_POSITIONS = 32, /* segments with SOQ_SEGMENT_POSITIONS or SOQ_SEGMENT_ROTATE */
+    SOQ_OPDESC_SEGMENTS = 16, /* more than one segment per group: sinks beside a window */
+    SOQ_OPDESC_ROTATE = 32,   /* segments with SOQ_SEGMENT_ROTATE or SOQ_SEGMENT_ROLLING */
 };
 
 enum soq_weight_use {
@@ -255,10 +256,33 @@ struct soq_attention_args {
     uint32_t window;          /* entries a row sees, itself included; 0: all */
     uint32_t sinks;           /* first positions that stay visible beside a window */
     soq_weight sink_logits;   /* vector [n_heads]: an extra logit per head that takes mass and gives nothing; 0: none */
-    struct soq_view inv_freq; /* for SOQ_SEGMENT_ROTATE and pre_rope formats; buffer 0: none */
+    struct soq_view inv_freq; /* for rotated segments and pre_rope formats; buffer 0: none */
     uint32_t rope_kind, n_rot;
     struct soq_view q, out;
-    struct soq_view mass; /* probability mass per entry, added up over the rows; buffer 0: not wanted */
+    /* Attention mass, buffer 0: not wanted. For each line m that a row's mass_line names, each kv head h and each entry e of
+     * the segments of that row's sequence, the uint64_t number (m * n_kv_heads + h) * mass_stride + e from mass_offset on
+     * (bytes) becomes the sum, over this step's rows of the line and the query heads of h, of the probability of e in units of
+     * 1 / SOQ_MASS_ONE: each rounded to a whole unit, 0 where the row does not see e. Integers, so that no order of summation
+     * shows. Rows of a line belong to one sequence. */
+    soq_buffer mass;
+    uint64_t mass_offset;
+    uint32_t mass_stride;
+    uint32_t reserved;
+};
+
+#define SOQ_MASS_ONE ((uint64_t)1 << 36)
+
+/* Copies entries together, all planes: for layer l and kv head h of the group, entry keep[l][h][i] of the blocks `src` becomes
+ * entry dst_first + i of the blocks `dst`. No block is in both. The arrays are host memory, read before the call returns. */
+struct soq_kv_gather_args {
+    uint32_t struct_size;
+    uint32_t n_keep; /* per layer and head */
+    soq_kv_group group;
+    const soq_block_ref *src, *dst; /* [n_src], [n_dst]; entry e lies in block e / block_tokens of its list */
+    uint32_t n_src, n_dst;
+    uint32_t dst_first;
+    uint32_t reserved;
+    const uint32_t *keep; /* [n_layers][n_kv_heads][n_keep], each line ascending */
 };
 
 struct soq_attention_ops {
@@ -273,6 +297,9 @@ struct soq_attention_ops {
                       soq_buffer slab, struct soq_error *err);
     int (*kv_append)(void *self, const struct soq_kv_append_args *args); /* required */
     int (*attention)(void *self, const struct soq_attention_args *args); /* required */
+    /* Optional; without it nothing can be evicted by selection. Between steps; when it returns the copies are done, and all
+     * that earlier steps wrote was seen. */
+    int (*kv_gather)(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
 };
 
 enum {

@@ -41,9 +41,8 @@ struct soq_kv_format {
 enum soq_kv_plane_role {
     SOQ_PLANE_KEY = 1,
     SOQ_PLANE_VALUE = 2,
-    SOQ_PLANE_LATENT = 3,   /* MLA: K and V in one */
-    SOQ_PLANE_INDEX = 4,    /* keys of an indexer */
-    SOQ_PLANE_POSITION = 5, /* int32 per head and entry, after an eviction */
+    SOQ_PLANE_LATENT = 3, /* MLA: K and V in one */
+    SOQ_PLANE_INDEX = 4,  /* keys of an indexer */
 };
 
 /* One kind of data kept per entry. Tiles of a block lie in the order [plane][layer][head]. */
@@ -75,6 +74,9 @@ struct soq_kv_group_desc {
     uint32_t n_planes, plane_stride;
     const struct soq_kv_plane *planes;
     uint64_t block_bytes; /* of class 0 */
+    /* A group of the same planes and block_bytes whose slabs hold this one's blocks too: group_slab() is called for that one
+     * only, which outlives this one. 0: none. So layers or heads with budgets of their own share one pool. */
+    uint64_t storage;
 };
 
 /* ---- KV policy: which entries stay ------------------------------------------------------------------------------- */
@@ -88,23 +90,29 @@ struct soq_kv_shape {
     uint32_t model_window; /* the model's own sliding window, 0: none */
 };
 
+/* What a policy needs, soq_kv_plan.needs. */
 enum soq_kv_need {
-    SOQ_NEED_MASS = 1,         /* attention mass per entry */
-    SOQ_NEED_LAST_QUERIES = 2, /* the last `queries` queries */
-    SOQ_NEED_PRE_ROPE_KEYS = 4,
-    SOQ_NEED_CROSS_HEAD = 8, /* budgets differ between heads */
-    SOQ_NEED_SELECTION = 16, /* keeps sets that are not sinks + window: survivors are copied together */
+    SOQ_NEED_SELECTION = 1,     /* keeps sets that a window and sinks do not describe: select() is called */
+    SOQ_NEED_MASS = 2,          /* with SELECTION: soq_kv_head.mass */
+    SOQ_NEED_KEYS = 4,          /* with SELECTION: soq_kv_head.keys */
+    SOQ_NEED_LAYER_BUDGETS = 8, /* layers may keep different numbers of entries */
+    SOQ_NEED_HEAD_BUDGETS = 16, /* heads of a layer may, too */
 };
 
 struct soq_kv_plan {
     uint32_t struct_size;
-    uint32_t needs;   /* SOQ_NEED_... */
-    uint32_t window;  /* rows of layers without a window of their own see the last `window`, themselves included */
-    uint32_t sinks;   /* and the first `sinks` */
-    uint32_t grid;    /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
-    uint32_t queries; /* for SOQ_NEED_LAST_QUERIES */
+    uint32_t needs;  /* SOQ_NEED_... */
+    uint32_t window; /* rows of layers without a window of their own see the last `window`, themselves included; 0: all */
+    uint32_t sinks;  /* and the first `sinks` */
+    /* Positions by slot: rows stand directly behind what is kept, whatever lay between (StreamingLLM). Needs sinks; of a
+     * selection the first `sinks` entries must be positions 0, 1, ... and the others one run up to the end. */
+    uint32_t slot_positions;
+    uint32_t grid;  /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
+    uint32_t every; /* with SELECTION: select() at positions that are multiples of it, beyond the prompt; 0: at its end only */
+    /* With MASS: of the last `queries` rows before a selection, which are then computed in one step. 0: of all rows so far,
+     * added up. */
+    uint32_t queries;
     uint32_t no_prefix_hits, no_drafts; /* nonzero: cannot work with them */
-    uint64_t peak_entries; /* with SELECTION: the most entries a sequence holds per layer and head, for admission; 0: context */
 };
 
 /* Positions [first, last) stay. */
@@ -112,18 +120,56 @@ struct soq_kv_range {
     uint32_t first, last;
 };
 
-/* A commit on the grid. All layers and heads alike unless the plan says SOQ_NEED_CROSS_HEAD. */
+/* A commit on the grid. All layers and heads alike. */
 struct soq_kv_commit {
     uint32_t struct_size;
     uint32_t n_positions;   /* tokens committed so far, this commit included */
     uint32_t end_of_prompt; /* nonzero: the prompt ends here */
     uint32_t max_ranges;    /* room in ranges */
-    const float *mass;      /* [layer][kv_head][position], or NULL */
+};
+
+/* The entries that one kv head of a layer holds, oldest first, and which of them stay. */
+struct soq_kv_head {
+    uint32_t n;                /* entries; the last is the newest token's */
+    uint32_t n_keep;           /* out; in: n */
+    const uint32_t *positions; /* [n] ascending */
+    /* [n] with MASS: softmax probabilities added up over the rows (soq_kv_plan.queries) and the query heads of this kv head.
+     * Sums of multiples of 2^-36 without rounding, so they do not depend on the order of summation. */
+    const double *mass;
+    const float *keys; /* [n][head_dim] with KEYS: as stored, after RoPE */
+    uint32_t *keep;    /* out: [n_keep] indices below n, ascending; in: 0 ... n - 1 */
+};
+
+struct soq_kv_selection {
+    uint32_t struct_size;
+    uint32_t layer, n_layers;                /* of the model */
+    uint32_t n_heads, head_dim, group_heads; /* kv heads; query heads of each */
+    uint32_t n_positions;                    /* tokens committed so far */
+    uint32_t end_of_prompt;                  /* nonzero: the prompt ends here */
+    uint32_t n_prompt;                       /* tokens up to the end of the latest prompt */
+    uint32_t n_queries;                      /* rows in `mass` */
+    uint32_t head_stride;                    /* bytes from one head to the next */
+    struct soq_kv_head *heads;               /* [n_heads] */
+    void *scratch;                           /* as soq_kv_policy_ops.scratch says, uninitialised, 64-byte aligned */
+};
+
+/* Properties of the strategy itself, whatever its options: the compatibility table of `soquete plugins`. */
+enum soq_kv_policy_trait {
+    SOQ_POLICY_NO_CHUNKS = 1,      /* prompts cannot be computed in chunks */
+    SOQ_POLICY_NO_PREFIX_HITS = 2, /* needs to see every row of a prompt: what another sequence computed does not serve */
+    SOQ_POLICY_NO_DRAFTS = 4,
+    SOQ_POLICY_NO_FORK = 8,
+    SOQ_POLICY_NO_SAVE = 16, /* its sequences cannot be saved */
+};
+
+/* Memory that select() may use: fixed + per_entry * (heads of a layer) * (entries of a head) bytes. */
+struct soq_kv_scratch {
+    uint64_t fixed, per_entry;
 };
 
 struct soq_kv_policy_ops {
     uint32_t struct_size;
-    uint32_t reserved;
+    uint32_t traits; /* SOQ_POLICY_... */
     size_t instance_size;
     /* Required. config is [kv.NAME]; no device, no thread: a policy is arithmetic on positions. */
     int (*init)(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err);
@@ -135,9 +181,18 @@ struct soq_kv_policy_ops {
      * and swaps and restores it on rollback. */
     size_t state_size;
     /* Optional; without it everything stays. Called after a successful step for each grid point passed. Writes the positions
-     * that stay as ascending disjoint ranges; what no later row can see may go. Must be a pure function of state and commit. */
+     * that stay as ascending disjoint ranges; only what the window and the sinks of the plan hide from later rows may go. Must
+     * be a pure function of state and commit. */
     int (*on_commit)(void *self, void *state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges,
                      uint32_t *n_ranges_out, struct soq_error *err);
+    /* Required with SELECTION. Which entries of a layer stay. Called layer by layer, first to last, after the step that ended a
+     * prompt or reached a multiple of `every`; never inside a prompt. All heads keep equally many entries, and all layers too,
+     * unless the plan says otherwise. A pure function of state and selection. Afterwards the others' memory is free. */
+    int (*select)(void *self, void *state, const struct soq_kv_selection *selection, struct soq_error *err);
+    struct soq_kv_scratch scratch; /* for select() */
+    /* Required with SELECTION. The most entries that the kv heads of `layer` hold together after a selection at n_positions
+     * tokens, n_prompt of them the prompt: for admission and forecasts. */
+    uint64_t (*budget)(const void *self, uint32_t layer, uint32_t n_positions, uint32_t n_prompt);
 };
 
 /* ---- KV codec: how blocks are stored ----------------------------------------------------------------------------- */

@@ -13,8 +13,10 @@ extern "C" {
  *
  * Vocabulary: a *row* is one token to compute. A *sequence* owns a *slot* (its line in the backend's resident block tables). An
  * *entry* is a place in a sequence's cache; its block is table[slot][group][entry / block_tokens], its place in the block entry
- * % block_tokens. The *position* is the token's logical position (RoPE, masks). Entries and positions coincide until something
- * is evicted. Edits, copies and segments of a group that an instance does not hold are another's: it skips them. */
+ * % block_tokens. The *position* is the token's logical position (RoPE, masks). New rows go to the entry of their position;
+ * when entries are evicted the survivors move up to directly below the next row's, so that what a group holds is always one
+ * range of entries that ends there. Edits, copies and segments of a group that an instance does not hold are another's: it
+ * skips them. */
 struct soq_step {
     uint32_t struct_size;
     uint32_t total_bytes;
@@ -38,11 +40,11 @@ struct soq_step_row {
     int32_t token;         /* id, or -1: take it from token_source */
     uint32_t token_source; /* index of a sampled id still on the device, when token is -1 */
     uint32_t position;
-    uint32_t entry; /* where K and V of this row go */
-    uint32_t seq;   /* index into seqs */
-    int32_t parent; /* row whose continuation this is; -1: the end of the committed cache. Trees of drafts share a parent */
-    uint32_t flags; /* SOQ_ROW_... */
-    uint32_t reserved;
+    uint32_t entry;     /* where K and V of this row go */
+    uint32_t seq;       /* index into seqs */
+    int32_t parent;     /* row whose continuation this is; -1: the end of the committed cache. Trees of drafts share a parent */
+    uint32_t flags;     /* SOQ_ROW_... */
+    uint32_t mass_line; /* 1 + the line of soq_attention_args.mass that the row's attention mass is added to; 0: none */
 };
 
 enum {
@@ -67,13 +69,14 @@ struct soq_step_segment {
     uint32_t first_layer, n_layers; /* layers of the group that it holds for; all: 0, the group's n_layers */
     uint32_t first_head, n_heads;   /* kv heads */
     uint32_t first_entry, n_entries;
-    int32_t position_offset; /* position of entry e is e + position_offset */
-    uint32_t reserved;
+    int32_t position_offset; /* position of entry e is e + position_offset, for masks */
+    uint32_t rotation;       /* SOQ_SEGMENT_ROTATE: keys were rotated to positions that many below those they now stand for */
 };
 
+/* Positions by slot (StreamingLLM): stored keys are never touched, the query is rotated by minus the distance instead. */
 enum {
-    SOQ_SEGMENT_POSITIONS = 1, /* positions come from the block's position plane instead (entries that survived an eviction) */
-    SOQ_SEGMENT_ROTATE = 2,    /* keys lie at other positions than they were rotated to: rotate the query by -position_offset */
+    SOQ_SEGMENT_ROTATE = 1,  /* by -rotation */
+    SOQ_SEGMENT_ROLLING = 2, /* row by row, by -max(0, position of the row + 1 - window - sinks) of soq_attention_args */
 };
 
 /* Block reference: class in the top 4 bits (a class is one size and one pair of formats), index within the class below. */
