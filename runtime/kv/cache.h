@@ -11,6 +11,7 @@
 
 #include "kv/layout.h"
 #include "kv/pool.h"
+#include "kv/trace.h"
 #include "plugin/load.h"
 
 struct soq__kv_policy {
@@ -41,6 +42,7 @@ struct soq__kv_cache {
     uint32_t n_copies, cap_copies;
     struct soq_kv_range *ranges; /* [max_ranges] scratch for policies */
     uint32_t max_ranges;
+    struct soq__kv_trace trace; /* set between steps by whoever wants to watch */
 };
 
 struct soq__kv_seq_group {
