@@ -1,4 +1,4 @@
-/* Reads .npy files (format 1.0, little-endian, C order): float32, float64, int32 and int64, one or two dimensions. */
+/* Reads .npy files (format 1.0, little-endian, C order): float32, float64, int32 and int64, one to three dimensions. */
 #ifndef SOQ_TESTS_NPY_H
 #define SOQ_TESTS_NPY_H
 
@@ -11,7 +11,7 @@
 
 struct npy {
     char type[4];      /* "<f4", "<f8", "<i4" or "<i8" */
-    size_t rows, cols; /* rows = 1 if there is one dimension */
+    size_t rows, cols; /* cols: the last dimension; rows: those before it, multiplied */
     void *data;        /* [rows * cols]; NULL if the file cannot be read, with the reason on stderr */
 };
 
@@ -24,7 +24,7 @@ static inline size_t npy_item_size(const struct npy *a)
 static inline int npy_parse_header(const char *header, struct npy *out)
 {
     const char *descr = strstr(header, "'descr': '"), *shape = strstr(header, "'shape': (");
-    unsigned long long a, b;
+    unsigned long long size[3] = {1, 1, 1};
     int n;
 
     if (!descr || !shape || !strstr(header, "'fortran_order': False"))
@@ -32,11 +32,11 @@ static inline int npy_parse_header(const char *header, struct npy *out)
     memcpy(out->type, descr + 10, 3);
     if (!strstr("<f4 <f8 <i4 <i8", out->type))
         return -1;
-    n = sscanf(shape + 10, "%llu, %llu", &a, &b);
+    n = sscanf(shape + 10, "%llu, %llu, %llu", &size[0], &size[1], &size[2]);
     if (n < 1)
         return -1;
-    out->rows = n == 2 ? (size_t)a : 1;
-    out->cols = n == 2 ? (size_t)b : (size_t)a;
+    out->cols = (size_t)size[n - 1];
+    out->rows = (size_t)(size[0] * size[1] * size[2]) / (out->cols ? out->cols : 1);
     return 0;
 }
 
