@@ -41,10 +41,11 @@ static inline const struct soq_step_copy *step_copies(const struct soq_step *ste
 
 /* ---- Checks -------------------------------------------------------------------------------------------------------------- */
 
-/* A backend without trees, position planes and rotated segments. */
+/* A backend without trees. */
 struct plugin_step_rules {
     const char *plugin; /* for messages */
     uint32_t max_rows, max_slots;
+    uint32_t segment_flags;                    /* SOQ_SEGMENT_... that it knows */
     bool (*holds)(void *self, uint32_t group); /* segments of other groups are another backend's */
     void *self;
 };
@@ -84,9 +85,11 @@ static inline int step_check_seq(const struct plugin_step_rules *r, const struct
 
         if (!r->holds(r->self, segment->group))
             continue;
-        if (segment->flags)
-            return plugin_fail(err, SOQ_EUNSUPPORTED, "%s: begin: segments with positions or rotation are not supported",
-                               r->plugin);
+        if (segment->flags & ~r->segment_flags)
+            return plugin_fail(err, SOQ_EUNSUPPORTED, "%s: begin: segments with flags %x are not supported", r->plugin,
+                               segment->flags & ~r->segment_flags);
+        if ((segment->flags & SOQ_SEGMENT_ROTATE) && (segment->flags & SOQ_SEGMENT_ROLLING))
+            return plugin_fail(err, SOQ_EINVAL, "%s: begin: a segment is rotated by a number and row by row", r->plugin);
         if (segment->n_entries > UINT32_MAX - segment->first_entry)
             return plugin_fail(err, SOQ_EINVAL, "%s: begin: a segment of %u entries at %u", r->plugin, segment->n_entries,
                                segment->first_entry);
