@@ -164,6 +164,7 @@ static const struct optional backend_slots[] = {
     OWN(soq_backend_ops, attention),
     OWN(soq_backend_ops, elementwise),
     OWN(soq_backend_ops, memory),
+    OF(attention, soq_attention_ops, kv_gather),
     OF(elementwise, soq_elementwise_ops, embed),
     OF(elementwise, soq_elementwise_ops, norm),
     OF(elementwise, soq_elementwise_ops, rope_table),
@@ -173,7 +174,7 @@ static const struct optional backend_slots[] = {
     OF(elementwise, soq_elementwise_ops, scale),
     OF(elementwise, soq_elementwise_ops, gather),
 };
-static const struct optional policy_slots[] = {OWN(soq_kv_policy_ops, shutdown)};
+static const struct optional policy_slots[] = {OWN(soq_kv_policy_ops, shutdown), OWN(soq_kv_policy_ops, on_commit)};
 static const struct optional codec_slots[] = {OWN(soq_kv_codec_ops, shutdown)};
 static const struct optional sampler_slots[] = {OWN(soq_sampler_ops, shutdown)};
 
@@ -227,10 +228,14 @@ static void *without(const void *table, size_t size, const struct optional *slot
 /* The host's stubs: an unsupported op says so. */
 static void expect_stub(struct soq__kit *kit, const struct soq_backend_ops *ops, const char *slot)
 {
-    struct soq_scale_args args = {.struct_size = sizeof args};
+    struct soq_scale_args scale = {.struct_size = sizeof scale};
+    struct soq_kv_gather_args gather = {.struct_size = sizeof gather};
+    struct soq_error err;
 
     if (strcmp(slot, "elementwise.scale") == 0)
-        SOQ__EXPECT(kit, ops->elementwise->scale(NULL, &args) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
+        SOQ__EXPECT(kit, ops->elementwise->scale(NULL, &scale) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
+    if (strcmp(slot, "attention.kv_gather") == 0)
+        SOQ__EXPECT(kit, ops->attention->kv_gather(NULL, &gather, &err) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
 }
 
 static void check_slots(struct soq__kit *kit)
@@ -248,8 +253,9 @@ static void check_slots(struct soq__kit *kit)
             continue;
         soq__kit_at(kit, "%s = NULL", slot->name);
         rc = soq__ops_copy((enum soq_role)kit->role_id, ops, &copy, &native, &err);
-        /* What is left must still be a backend; a plugin that was all one table is none without it. */
-        if (rc == -SOQ_EABI && strstr(err.text, "no table of ops"))
+        /* What is left must still be a backend; a plugin that was all one table is none without it. Nor is a policy with state
+         * and nothing that uses it. */
+        if (rc == -SOQ_EABI && (strstr(err.text, "no table of ops") || strstr(err.text, "would use the state")))
             continue;
         SOQ__EXPECT(kit, rc == 0, "the host refuses the rest: %s", err.text);
         if (kit->role_id == SOQ_ROLE_BACKEND)

@@ -127,8 +127,9 @@ int soq__kv_policy_ops_check(const struct soq_kv_policy_ops *ops, struct soq_err
 
     if (rc)
         return rc;
-    if (ops->state_size && !ops->on_commit)
-        return soq__fail(err, SOQ_EABI, "kv_policy.state_size is %zu, but without on_commit nothing would use the state",
+    if (ops->state_size && !ops->on_commit && !ops->select)
+        return soq__fail(err, SOQ_EABI,
+                         "kv_policy.state_size is %zu, but without on_commit and select nothing would use the state",
                          ops->state_size);
     return check_instance(&policy_table, ops->instance_size, ops->state_size, err);
 }
