@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
+#include "cli/compat.h"
 #include "cli/out.h"
 #include "config/settings.h"
 #include "plugin/host.h"
@@ -18,8 +19,9 @@
 
 static const char usage[] = "Usage: soquete plugins [--why] [--json] [NAME[/VARIANT]]\n"
                             "\n"
-                            "Lists the plugins that are installed and which of them the configuration takes. With a name:\n"
-                            "what the plugin is, and the keys of its configuration section.\n"
+                            "Lists the plugins that are installed and which of them the configuration takes, and what each\n"
+                            "KV policy works with. With a name: what the plugin is, and the keys of its configuration\n"
+                            "section.\n"
                             "\n"
                             "  --why                   for each plugin, why it is taken or not, and its files\n"
                             "  --json                  one JSON array instead, with everything that is known\n"
@@ -163,6 +165,7 @@ static bool print_table(const struct listing *l, bool why)
             printf("    %s\n    %s\n", c->reason, c->library_path ? c->library_path : c->manifest_path);
     }
     soq__buf_done(&roles);
+    soq__compat_print_table(l->registry);
     return complete;
 }
 
@@ -209,6 +212,7 @@ static bool print_options(const struct soq__plugin *p)
 
 static bool print_plugin(const struct soq__candidate *c)
 {
+    const struct soq__plugin_role *policy = c->plugin ? soq__plugin_find_role(c->plugin, SOQ_ROLE_KV_POLICY) : NULL;
     const struct soq__manifest *m = &c->manifest;
     struct soq_buf roles = SOQ_BUF_INIT;
     bool complete;
@@ -224,6 +228,10 @@ static bool print_plugin(const struct soq__candidate *c)
     printf("%s%s%s", *m->requires_device ? "needs     " : "", m->requires_device, *m->requires_device ? "\n" : "");
     printf("manifest  %s\nlibrary   %s\nstate     %s: %s\n", c->manifest_path, c->library_path,
            soq__candidate_state_text(c->state), c->reason);
+    if (policy) {
+        printf("works with ");
+        soq__compat_print_line(policy->ops.kv_policy->traits);
+    }
     soq__buf_done(&roles);
     return c->plugin ? print_options(c->plugin) && complete : complete;
 }
@@ -318,12 +326,15 @@ static json_t *json_option(const struct soq_option *option)
 
 static json_t *json_role(const struct soq__plugin_role *role)
 {
-    json_t *options = json_array();
+    json_t *options = json_array(), *json;
 
     for (uint32_t i = 0; i < role->n_options; i++)
         json_array_append_new(options, json_option(&role->options[i]));
-    return json_pack("{ss ss so}", "role", soq__role_name(role->role), "section", soq__role_section(role->role), "options",
+    json = json_pack("{ss ss so}", "role", soq__role_name(role->role), "section", soq__role_section(role->role), "options",
                      options);
+    if (role->role == SOQ_ROLE_KV_POLICY)
+        json_object_set_new(json, "works_with", soq__compat_json(role->ops.kv_policy->traits));
+    return json;
 }
 
 static json_t *json_roles(const struct soq__candidate *c)

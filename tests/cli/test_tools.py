@@ -285,6 +285,25 @@ def plugins():
     soquete("plugins", "nosuch", rc=1)
 
 
+@test
+def compatibility():
+    """plugins says what each KV policy works with: a table, a line, and true or false in --json."""
+    features = ["chunked_prefill", "drafts", "prefix_hits", "fork", "save_and_load"]
+    table = soquete("plugins").out.split("\n\n")[1].splitlines()
+    assert re.fullmatch(r"KV POLICY +CHUNKED PREFILL +DRAFTS +PREFIX HITS +FORK +SAVE AND LOAD", table[0]), table
+    rows = {line.split()[0]: line.split()[1:] for line in table[1:]}
+    assert rows["full"] == ["yes"] * 5
+    for plugin in soquete("plugins", "--json").json():
+        for role in plugin["roles"]:
+            if role["role"] == "kv_policy":
+                assert list(role["works_with"]) == features
+                assert rows[plugin["id"]] == ["yes" if role["works_with"][f] else "no" for f in features]
+            else:
+                assert "works_with" not in role
+    assert "works with chunked prefill, drafts, prefix hits, fork, save and load\n" in soquete("plugins", "full").out
+    assert "works with" not in soquete("plugins", "f16").out
+
+
 # ---- config --placement
 
 
