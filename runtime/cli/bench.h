@@ -20,7 +20,16 @@ struct soq__bench_test {
     size_t n;
     bool profiled;
     struct soq__profile profile; /* of all repetitions together */
-    double share;                /* of the memory bandwidth that decode reached; 0: unknown */
+    bool op_timed;
+    struct soq__op_times ops; /* of one more repetition */
+    double memory_share;      /* of the memory bandwidth that decode reached; 0: unknown */
+    double matmul_share;      /* of the int8 peak that the matmuls of a prefill reached; 0: unknown */
+};
+
+/* Operations per second, of which a multiply-add is two, and the instructions that gave them. */
+struct soq__bench_peaks {
+    double int8, fp32; /* 0: not measured */
+    const char *int8_by, *fp32_by;
 };
 
 enum soq__bench_format { SOQ__BENCH_TABLE, SOQ__BENCH_CSV, SOQ__BENCH_MD, SOQ__BENCH_JSON, SOQ__BENCH_FORMATS };
@@ -30,6 +39,7 @@ struct soq__bench_report {
     const char *model, *backend;  /* names */
     const struct soq__exec *exec; /* for profiles */
     double bandwidth;             /* bytes per second; 0: not measured */
+    struct soq__bench_peaks peaks;
 };
 
 /* "table", "csv", "md", "json"; false: no such format. */
@@ -39,5 +49,7 @@ void soq__bench_report_test(const struct soq__bench_report *report, const struct
 
 /* Bytes per second that `threads` threads read from a buffer that no cache holds: the best of a few passes. */
 int soq__bench_bandwidth(uint32_t threads, double *bytes_per_second_out, struct soq_error *err);
+/* What that many threads multiply and add in their registers, together: a limit of the machine, not of a backend. */
+int soq__bench_peaks(uint32_t threads, struct soq__bench_peaks *out, struct soq_error *err);
 
 #endif

@@ -51,12 +51,17 @@ static double best(const struct soq__bench_test *t)
 
 /* ---- Formats */
 
-static const char *share_text(const struct soq__bench_test *t, char buf[16])
+struct share {
+    char text[16]; /* "85 %", "-" */
+};
+
+static struct share percent(double share)
 {
-    if (t->share <= 0)
-        return "-";
-    snprintf(buf, 16, "%.0f %%", t->share * 100);
-    return buf;
+    struct share s = {"-"};
+
+    if (share > 0)
+        snprintf(s.text, sizeof s.text, "%.0f %%", share * 100);
+    return s;
 }
 
 static void print_csv_text(const char *text)
@@ -71,32 +76,42 @@ static void print_csv(const struct soq__bench_report *r, const struct soq__bench
 {
     soq__out_printf("soquete,");
     print_csv_text(r->model);
-    soq__out_printf(",%s,%lld,%u,%.2f,%.2f,%.2f,%.4f\n", t->name, (long long)t->depth, t->parallel, mean(t), deviation(t),
-                    best(t), t->share);
+    soq__out_printf(",%s,%lld,%u,%.2f,%.2f,%.2f,%.4f,%.4f\n", t->name, (long long)t->depth, t->parallel, mean(t), deviation(t),
+                    best(t), t->memory_share, t->matmul_share);
+}
+
+static json_t *known(double value)
+{
+    return value > 0 ? soq__json_number(value) : json_null();
 }
 
 /* The keys of other engines' benchmarks, "fa" (flash attention) among them, and some more. */
 static void print_json(const struct soq__bench_report *r, const struct soq__bench_test *t)
 {
-    json_t *rates = json_array();
+    json_t *rates = json_array(), *line;
 
     for (size_t i = 0; i < t->n; i++)
         json_array_append_new(rates, soq__json_number(round(t->rates[i] * 100) / 100));
-    soq__json_line(json_pack("{ss so ss sI ss so so so so sI ss so so so*}", "engine", "soquete", "model",
-                             soq__json_text(r->model, strlen(r->model)), "test", t->name, "depth", (json_int_t)t->depth, "fa",
-                             "on", "tok_s", rates, "best", soq__json_number(round(best(t) * 100) / 100), "mean",
-                             soq__json_number(mean(t)), "sd", soq__json_number(deviation(t)), "parallel",
-                             (json_int_t)t->parallel, "backend", r->backend, "memory_gb_s",
-                             r->bandwidth > 0 ? soq__json_number(r->bandwidth / 1e9) : json_null(), "memory_share",
-                             t->share > 0 ? soq__json_number(t->share) : json_null(), "profile",
-                             t->profiled ? soq__profile_json(&t->profile, r->exec) : NULL));
+    line =
+        json_pack("{ss so ss sI ss so so so so sI ss so so so so so}", "engine", "soquete", "model",
+                  soq__json_text(r->model, strlen(r->model)), "test", t->name, "depth", (json_int_t)t->depth, "fa", "on",
+                  "tok_s", rates, "best", soq__json_number(round(best(t) * 100) / 100), "mean", soq__json_number(mean(t)), "sd",
+                  soq__json_number(deviation(t)), "parallel", (json_int_t)t->parallel, "backend", r->backend, "memory_gb_s",
+                  known(r->bandwidth / 1e9), "memory_share", known(t->memory_share), "int8_gop_s", known(r->peaks.int8 / 1e9),
+                  "fp32_gflop_s", known(r->peaks.fp32 / 1e9), "matmul_share", known(t->matmul_share));
+    if (t->profiled) {
+        json_object_set_new(line, "profile", soq__profile_json(&t->profile, r->exec));
+        json_object_set_new(line, "ops", soq__op_times_json(&t->ops));
+    }
+    soq__json_line(line);
 }
 
 static void print_context(const struct soq__bench_report *r)
 {
     soq__out_printf("%s on %s", r->model, r->backend);
     if (r->bandwidth > 0)
-        soq__out_printf(", memory %.1f GB/s", r->bandwidth / 1e9);
+        soq__out_printf("; memory %.1f GB/s, int8 %.0f GOP/s (%s), fp32 %.0f GFLOP/s (%s)", r->bandwidth / 1e9,
+                        r->peaks.int8 / 1e9, r->peaks.int8_by, r->peaks.fp32 / 1e9, r->peaks.fp32_by);
     soq__out_printf("\n\n");
 }
 
@@ -105,15 +120,16 @@ void soq__bench_report_begin(const struct soq__bench_report *r)
     switch (r->format) {
     case SOQ__BENCH_TABLE:
         print_context(r);
-        soq__out_printf("%-8s %6s %9s %12s %8s %10s %7s\n", "test", "depth", "parallel", "mean tok/s", "sd", "best", "memory");
+        soq__out_printf("%-8s %6s %9s %12s %8s %10s %7s %7s\n", "test", "depth", "parallel", "mean tok/s", "sd", "best",
+                        "memory", "int8");
         break;
     case SOQ__BENCH_MD:
         print_context(r);
-        soq__out_printf("| test | depth | parallel | mean tok/s | sd | best | memory |\n"
-                        "|---|---:|---:|---:|---:|---:|---:|\n");
+        soq__out_printf("| test | depth | parallel | mean tok/s | sd | best | memory | int8 |\n"
+                        "|---|---:|---:|---:|---:|---:|---:|---:|\n");
         break;
     case SOQ__BENCH_CSV:
-        soq__out_printf("engine,model,test,depth,parallel,mean,sd,best,memory_share\n");
+        soq__out_printf("engine,model,test,depth,parallel,mean,sd,best,memory_share,matmul_share\n");
         break;
     case SOQ__BENCH_JSON:
     case SOQ__BENCH_FORMATS:
@@ -123,16 +139,16 @@ void soq__bench_report_begin(const struct soq__bench_report *r)
 
 void soq__bench_report_test(const struct soq__bench_report *r, const struct soq__bench_test *t)
 {
-    char share[16];
+    struct share memory = percent(t->memory_share), int8 = percent(t->matmul_share);
 
     switch (r->format) {
     case SOQ__BENCH_TABLE:
-        soq__out_printf("%-8s %6lld %9u %12.2f %8.2f %10.2f %7s\n", t->name, (long long)t->depth, t->parallel, mean(t),
-                        deviation(t), best(t), share_text(t, share));
+        soq__out_printf("%-8s %6lld %9u %12.2f %8.2f %10.2f %7s %7s\n", t->name, (long long)t->depth, t->parallel, mean(t),
+                        deviation(t), best(t), memory.text, int8.text);
         break;
     case SOQ__BENCH_MD:
-        soq__out_printf("| %s | %lld | %u | %.2f | %.2f | %.2f | %s |\n", t->name, (long long)t->depth, t->parallel, mean(t),
-                        deviation(t), best(t), share_text(t, share));
+        soq__out_printf("| %s | %lld | %u | %.2f | %.2f | %.2f | %s | %s |\n", t->name, (long long)t->depth, t->parallel,
+                        mean(t), deviation(t), best(t), memory.text, int8.text);
         break;
     case SOQ__BENCH_CSV:
         print_csv(r, t);
@@ -143,6 +159,8 @@ void soq__bench_report_test(const struct soq__bench_report *r, const struct soq_
     case SOQ__BENCH_FORMATS:
         break;
     }
-    if (t->profiled && r->format != SOQ__BENCH_JSON) /* beside the table, so that it stays one */
+    if (t->profiled && r->format != SOQ__BENCH_JSON) { /* beside the table, so that it stays one */
         soq__profile_print(&t->profile, r->exec, stderr);
+        soq__op_times_print(&t->ops, stderr);
+    }
 }

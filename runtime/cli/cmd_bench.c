@@ -2,8 +2,11 @@
  *
  * Prefill is timed from the request to the end of the prompt. Decode runs one token more than it counts and is timed from the
  * first to the last, so that neither the prompt nor the cache's state matters; nothing is sampled but the best token. Several
- * sequences are requests from several threads, which the engine computes in one batch. The share of the memory bandwidth is
- * (bytes of the weights that a step reads + bytes of its sequences' caches) x steps per second / bandwidth. */
+ * sequences are requests from several threads, which the engine computes in one batch.
+ *
+ * The share of the memory bandwidth is (bytes of the weights that a step reads + bytes of its sequences' caches) x steps per
+ * second / bandwidth; of the int8 peak 2 x multiply-adds of all matmuls / their seconds / peak, in one more repetition that
+ * times each op on its own. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,22 +23,21 @@
 #include "cli/term.h"
 #include "config/settings.h"
 
-#define DEPTHS_MAX 32
+#define LIST_MAX 32
 #define PARALLEL_MAX 256
 #define TOKENS_MAX (1 << 24)
 
 struct bench_options {
-    int64_t prompt, gen, reps, parallel;
-    const char *depths, *format;
-    bool no_memory, profile;
+    int64_t gen, reps, parallel;
+    const char *prompts, *depths, *format;
+    bool json, no_memory, profile;
 };
 
 #define ROW(type, field, ...) SOQ__VALUE(type, struct bench_options, field, __VA_ARGS__)
 
 static const struct soq__opt opts[] = {
     SOQ__MODEL_OPTION,
-    ROW(SOQ__OPT_INT, prompt, "prompt", 'p', "N", "Tokens of the prefill test; the default is 512; 0: leave it out.", .min = 0,
-        .max = TOKENS_MAX),
+    ROW(SOQ__OPT_TEXT, prompts, "prompt", 'p', "LIST", "Tokens of the prefill tests; the default is 512; 0: leave them out."),
     ROW(SOQ__OPT_INT, gen, "gen", 'n', "N", "Tokens of the decode tests; the default is 128; 0: leave them out.", .min = 0,
         .max = TOKENS_MAX),
     ROW(SOQ__OPT_TEXT, depths, "depth", 'd', "LIST", "Tokens in front of the decode tests; the default is 0."),
@@ -46,15 +48,20 @@ static const struct soq__opt opts[] = {
     SOQ__THREADS_OPTION,
     SOQ__CONTEXT_OPTION,
     ROW(SOQ__OPT_TEXT, format, "format", 0, "FORMAT", "table, csv, md or json (one object a line); the default is table."),
-    SOQ__FLAG(struct bench_options, profile, "profile", 0, "Where the time of each test went, backend by backend."),
-    SOQ__FLAG(struct bench_options, no_memory, "no-memory", 0, "Do not measure the machine's memory bandwidth."),
+    SOQ__FLAG(struct bench_options, json, "json", 0, "The same as --format json."),
+    SOQ__FLAG(struct bench_options, profile, "profile", 0,
+              "Where the time of each test went, backend by backend and op by op."),
+    SOQ__FLAG(struct bench_options, no_memory, "no-memory", 0,
+              "Do not measure the machine: neither its memory nor its arithmetic."),
 };
 
 static const struct soq__usage usage = {
     .command = "bench",
     .args = "",
-    .about = "Measures prefill and decode: mean, standard deviation and best of the repetitions, in tokens per second of all\n"
-             "sequences together; for decode also the share of the machine's memory bandwidth that it reached.",
+    .about =
+        "Measures prefill and decode: mean, standard deviation and best of the repetitions, in tokens per second of all\n"
+        "sequences together; for decode also the share of the machine's memory bandwidth that it reached, for prefill the\n"
+        "share of its 8-bit arithmetic that the matmuls reached.",
     .opts = opts,
     .n_opts = sizeof opts / sizeof opts[0],
 };
@@ -73,8 +80,8 @@ struct bench {
     struct lane *lanes; /* [n_lanes] */
     uint32_t n_lanes;
     int32_t *tokens; /* [context] */
-    int64_t depths[DEPTHS_MAX];
-    size_t n_depths;
+    int64_t prompts[LIST_MAX], depths[LIST_MAX];
+    size_t n_prompts, n_depths;
 };
 
 /* ---- Jobs */
@@ -222,34 +229,92 @@ static double bandwidth_share(const struct bench *b, const struct soq__bench_tes
     return ((double)weight_bytes(b->model->model) / t->parallel + kv) * rate / b->report.bandwidth;
 }
 
-static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth, struct soq_error *err)
+/* Of a prefill: every token meets every matrix of the layers, the last one of a sequence the output matrix too. */
+static double multiply_adds(const struct soq__model *m, const struct soq__bench_test *t)
 {
-    struct soq__bench_test t = {.decode = decode, .tokens = tokens, .depth = depth, .parallel = b->n_lanes};
+    const struct soq__gguf_tensor *output = m->output ? m->output : m->token_embd;
+    double of_token = 0;
+
+    for (uint32_t l = 0; l < m->hparams.n_layers; l++)
+        for (int i = 0; i < SOQ__N_LAYER_TENSORS; i++) {
+            const struct soq__gguf_tensor *w = m->layers[l].tensors[i];
+
+            of_token += w && w->n_dims > 1 ? (double)w->elements : 0;
+        }
+    return ((double)t->tokens * of_token + (double)output->elements) * t->parallel;
+}
+
+static double matmul_share(const struct bench *b, const struct soq__bench_test *t)
+{
+    double seconds = t->ops.seconds[SOQ_OP_MATMUL];
+
+    if (t->decode || !t->op_timed || b->report.peaks.int8 <= 0 || seconds <= 0)
+        return 0;
+    return 2 * multiply_adds(b->model->model, t) / seconds / b->report.peaks.int8;
+}
+
+static int time_test(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
+{
+    return t->decode ? time_decode(b, t, seconds_out, err) : time_prefill(b, t, seconds_out, err);
+}
+
+/* All repetitions; the first is the warm-up. */
+static int time_repetitions(struct bench *b, struct soq__bench_test *t, struct soq_error *err)
+{
     const struct soq__exec *exec = &b->model->engine->exec;
     struct soq__profile before = {.copies = {0}};
-    uint32_t context = b->model->engine->context;
-    int64_t needed = decode ? depth + tokens + 2 : tokens;
 
-    if (needed > context)
-        return soq__fail(err, SOQ_ELIMIT, "the test needs %lld tokens, the context holds %u; raise it with -c",
-                         (long long)needed, context);
-    snprintf(t.name, sizeof t.name, "%s%lld", decode ? "tg" : "pp", (long long)tokens);
-    for (int64_t rep = 0; rep <= b->options->reps; rep++) { /* 0: the warm-up */
+    for (int64_t rep = 0; rep <= b->options->reps; rep++) {
         double seconds;
         int rc;
 
         if (rep == 1)
             before = soq__profile_since(exec, NULL);
-        soq__progress("%s at depth %lld: %lld of %lld", t.name, (long long)depth, (long long)rep, (long long)b->options->reps);
-        rc = decode ? time_decode(b, &t, &seconds, err) : time_prefill(b, &t, &seconds, err);
+        soq__progress("%s at depth %lld: %lld of %lld", t->name, (long long)t->depth, (long long)rep,
+                      (long long)b->options->reps);
+        rc = time_test(b, t, &seconds, err);
         if (rc)
             return rc;
         if (rep)
-            t.rates[t.n++] = (double)tokens * t.parallel / seconds;
+            t->rates[t->n++] = (double)t->tokens * t->parallel / seconds;
     }
-    t.share = bandwidth_share(b, &t);
+    t->profile = soq__profile_since(exec, &before);
+    return 0;
+}
+
+/* One more repetition, in which ops are timed one by one. */
+static int time_ops(struct bench *b, struct soq__bench_test *t, struct soq_error *err)
+{
+    double seconds;
+    int rc;
+
+    soq__progress("%s at depth %lld, op by op", t->name, (long long)t->depth);
+    b->model->engine->exec.op_times = &t->ops;
+    rc = time_test(b, t, &seconds, err);
+    b->model->engine->exec.op_times = NULL;
+    t->op_timed = !rc;
+    return rc;
+}
+
+static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth, struct soq_error *err)
+{
+    struct soq__bench_test t = {.decode = decode, .tokens = tokens, .depth = depth, .parallel = b->n_lanes};
+    uint32_t context = b->model->engine->context;
+    int64_t needed = decode ? depth + tokens + 2 : tokens;
+    int rc;
+
+    if (needed > context)
+        return soq__fail(err, SOQ_ELIMIT, "the test needs %lld tokens, the context holds %u; raise it with -c",
+                         (long long)needed, context);
+    snprintf(t.name, sizeof t.name, "%s%lld", decode ? "tg" : "pp", (long long)tokens);
     t.profiled = b->options->profile;
-    t.profile = soq__profile_since(exec, &before);
+    rc = time_repetitions(b, &t, err);
+    if (!rc && (t.profiled || (!decode && b->report.peaks.int8 > 0)))
+        rc = time_ops(b, &t, err);
+    if (rc)
+        return rc;
+    t.memory_share = bandwidth_share(b, &t);
+    t.matmul_share = matmul_share(b, &t);
     soq__bench_report_test(&b->report, &t);
     return 0;
 }
@@ -280,8 +345,8 @@ static int run_tests(struct bench *b, struct soq_error *err)
     int rc = 0;
 
     soq__bench_report_begin(&b->report);
-    if (b->options->prompt)
-        rc = run_test(b, false, b->options->prompt, 0, err);
+    for (size_t i = 0; i < b->n_prompts && !rc && !soq__out_lost(); i++)
+        rc = b->prompts[i] ? run_test(b, false, b->prompts[i], 0, err) : 0;
     for (size_t i = 0; i < b->n_depths && b->options->gen && !rc && !soq__out_lost(); i++)
         rc = run_test(b, true, b->options->gen, b->depths[i], err);
     soq__progress_clear();
@@ -292,12 +357,13 @@ static int check_options(struct bench *b, struct soq_error *err)
 {
     const struct bench_options *o = b->options;
 
-    if (!soq__bench_format_parse(o->format, &b->report.format))
+    if (!soq__bench_format_parse(o->json ? "json" : o->format, &b->report.format))
         return soq__fail(err, SOQ_EINVAL, "--format %s: expected table, csv, md or json", o->format);
-    b->n_depths = soq__parse_list(o->depths, 0, TOKENS_MAX, b->depths, DEPTHS_MAX);
-    if (!b->n_depths)
-        return soq__fail(err, SOQ_EINVAL, "--depth %s: expected numbers with commas between, at most %d", o->depths,
-                         DEPTHS_MAX);
+    b->n_prompts = soq__parse_list(o->prompts, 0, TOKENS_MAX, b->prompts, LIST_MAX);
+    b->n_depths = soq__parse_list(o->depths, 0, TOKENS_MAX, b->depths, LIST_MAX);
+    if (!b->n_prompts || !b->n_depths)
+        return soq__fail(err, SOQ_EINVAL, "--%s %s: expected numbers with commas between, at most %d",
+                         b->n_prompts ? "depth" : "prompt", b->n_prompts ? o->depths : o->prompts, LIST_MAX);
     return 0;
 }
 
@@ -319,8 +385,10 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
     if (!rc)
         rc = soq__cli_model(runtime, 0, &b->model, err);
     if (!rc && !b->options->no_memory) {
-        soq__progress("measuring memory bandwidth");
+        soq__progress("measuring the machine");
         rc = soq__bench_bandwidth(soq__cpu_count(), &b->report.bandwidth, err);
+        if (!rc)
+            rc = soq__bench_peaks(soq__cpu_count(), &b->report.peaks, err);
     }
     if (!rc)
         rc = create_lanes(b, err);
@@ -334,7 +402,7 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
 
 int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv)
 {
-    struct bench_options options = {.prompt = 512, .gen = 128, .reps = 3, .parallel = 1, .depths = "0", .format = "table"};
+    struct bench_options options = {.gen = 128, .reps = 3, .parallel = 1, .prompts = "512", .depths = "0", .format = "table"};
     struct bench b = {.options = &options};
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq_runtime *runtime = NULL;

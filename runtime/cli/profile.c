@@ -42,3 +42,23 @@ json_t *soq__profile_json(const struct soq__profile *p, const struct soq__exec *
     return json_pack("{so s{sI sI so}}", "backends", backends, "copies", "count", (json_int_t)p->copies.n, "bytes",
                      (json_int_t)p->copies.bytes, "seconds", soq__json_number(p->copies.seconds));
 }
+
+void soq__op_times_print(const struct soq__op_times *t, FILE *stream)
+{
+    fputs(soq__term_dim(stream), stream);
+    for (uint32_t op = 0; op < SOQ__N_OPS; op++)
+        if (t->n[op])
+            fprintf(stream, "  %-14s %8.3f s in %llu calls\n", soq__op_name(op), t->seconds[op], (unsigned long long)t->n[op]);
+    fputs(soq__term_reset(stream), stream);
+}
+
+json_t *soq__op_times_json(const struct soq__op_times *t)
+{
+    json_t *ops = json_array();
+
+    for (uint32_t op = 0; op < SOQ__N_OPS; op++)
+        if (t->n[op])
+            json_array_append_new(ops, json_pack("{ss sI so}", "op", soq__op_name(op), "calls", (json_int_t)t->n[op], "seconds",
+                                                 soq__json_number(t->seconds[op])));
+    return ops;
+}

@@ -1,4 +1,4 @@
-/* --profile: where the time of steps went, backend by backend, and what was copied between them. */
+/* --profile: where the time of steps went, backend by backend or op by op, and what was copied between backends. */
 #ifndef SOQ_CLI_PROFILE_H
 #define SOQ_CLI_PROFILE_H
 
@@ -20,5 +20,9 @@ struct soq__profile soq__profile_since(const struct soq__exec *exec, const struc
 /* A line for each backend that computed and one for the copies. */
 void soq__profile_print(const struct soq__profile *profile, const struct soq__exec *exec, FILE *stream);
 json_t *soq__profile_json(const struct soq__profile *profile, const struct soq__exec *exec);
+
+/* A line for each op that was called. */
+void soq__op_times_print(const struct soq__op_times *times, FILE *stream);
+json_t *soq__op_times_json(const struct soq__op_times *times);
 
 #endif

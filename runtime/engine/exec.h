@@ -39,6 +39,12 @@ struct soq__copies {
     double seconds;
 };
 
+/* What ops took; by enum soq_op. */
+struct soq__op_times {
+    uint64_t n[SOQ__N_OPS];
+    double seconds[SOQ__N_OPS];
+};
+
 struct soq__exec {
     const struct soq__host *host; /* not owned */
     struct soq__settings *settings;
@@ -49,6 +55,9 @@ struct soq__exec {
     struct soq__tensor tensors[SOQ__TENSORS_MAX];
     uint32_t n_tensors;
     void *staging; /* a tensor on its way between two memories that are both not the host's; NULL: none is needed */
+    /* For profiles, set between steps, not owned: each op is ended and timed on its own, so that a backend can neither fuse nor
+     * overlap ops; what they compute is the same. NULL: they are not. */
+    struct soq__op_times *op_times;
     /* During a step. */
     const struct soq_step *step;
     struct soq_error *err;

@@ -230,28 +230,43 @@ static const struct soq__instance *enter(struct soq__exec *x, uint32_t at, const
     return in;
 }
 
+/* Ends the op that was just called, if ops are timed one by one. */
+static void time_op(struct soq__exec *x, uint32_t op)
+{
+    const struct soq__instance *in = &x->instances[x->current];
+    double before = in->seconds;
+
+    if (!x->op_times)
+        return;
+    leave(x);
+    x->op_times->n[op]++;
+    x->op_times->seconds[op] += in->seconds - before;
+}
+
 /* An op: its arguments are copied, its views named, and the backend called; a failure is sticky and comes back from end. */
-#define WRAPPER(name, table, ...)                                                                                              \
+#define WRAPPER(name, op, table, ...)                                                                                          \
     void soq__exec_##name(struct soq__exec *x, uint32_t at, const struct soq_##name##_args *args)                              \
     {                                                                                                                          \
         struct soq_##name##_args a = *args;                                                                                    \
         const struct use uses[] = {__VA_ARGS__};                                                                               \
         const struct soq__instance *in = enter(x, at, uses, (int)(sizeof uses / sizeof uses[0]));                              \
                                                                                                                                \
-        if (in)                                                                                                                \
-            in->ops->table->name(in->self, &a);                                                                                \
+        if (!in)                                                                                                               \
+            return;                                                                                                            \
+        in->ops->table->name(in->self, &a);                                                                                    \
+        time_op(x, SOQ_OP_##op);                                                                                               \
     }
 
 /* clang-format off */
-WRAPPER(matmul, matmul, {&a.x, true, false}, {&a.y, a.accumulate != 0, true})
-WRAPPER(embed, elementwise, {&a.y, false, true})
-WRAPPER(norm, elementwise, {&a.x, true, false}, {&a.y, false, true})
-WRAPPER(rope_table, elementwise, {&a.inv_freq, true, false}, {&a.table, false, true})
-WRAPPER(rope, elementwise, {&a.x, true, true}, {&a.table, true, false})
-WRAPPER(activation, elementwise, {&a.gate, true, false}, {&a.up, true, false}, {&a.y, false, true})
-WRAPPER(add, elementwise, {&a.a, true, false}, {&a.b, true, false}, {&a.y, false, true})
-WRAPPER(scale, elementwise, {&a.x, true, true})
-WRAPPER(gather, elementwise, {&a.x, true, false}, {&a.y, false, true})
-WRAPPER(kv_append, attention, {&a.k, true, false}, {&a.v, true, false})
-WRAPPER(attention, attention, {&a.q, true, false}, {&a.inv_freq, true, false}, {&a.out, false, true})
+WRAPPER(matmul, MATMUL, matmul, {&a.x, true, false}, {&a.y, a.accumulate != 0, true})
+WRAPPER(embed, EMBED, elementwise, {&a.y, false, true})
+WRAPPER(norm, NORM, elementwise, {&a.x, true, false}, {&a.y, false, true})
+WRAPPER(rope_table, ROPE_TABLE, elementwise, {&a.inv_freq, true, false}, {&a.table, false, true})
+WRAPPER(rope, ROPE, elementwise, {&a.x, true, true}, {&a.table, true, false})
+WRAPPER(activation, ACTIVATION, elementwise, {&a.gate, true, false}, {&a.up, true, false}, {&a.y, false, true})
+WRAPPER(add, ADD, elementwise, {&a.a, true, false}, {&a.b, true, false}, {&a.y, false, true})
+WRAPPER(scale, SCALE, elementwise, {&a.x, true, true})
+WRAPPER(gather, GATHER, elementwise, {&a.x, true, false}, {&a.y, false, true})
+WRAPPER(kv_append, KV_APPEND, attention, {&a.k, true, false}, {&a.v, true, false})
+WRAPPER(attention, ATTENTION, attention, {&a.q, true, false}, {&a.inv_freq, true, false}, {&a.out, false, true})
 /* clang-format on */

@@ -71,6 +71,7 @@ def wrong_values():
         (["run", "-m", LLAMA, "x", "--seed", "-1"], ["--seed -1"]),
         (["bench", "-m", LLAMA, "--reps", "0"], ["--reps 0"]),
         (["bench", "-m", LLAMA, "--depth", "1,,2"], ["--depth 1,,2"]),
+        (["bench", "-m", LLAMA, "--prompt", "512,x"], ["--prompt 512,x"]),
         (["bench", "-m", LLAMA, "--format", "xml"], ["xml", "table, csv, md or json"]),
         (["kvcalc", "-m", LLAMA, "-c", "0"], ["--context 0"]),
         (["kvcalc", "--layers", "2"], ["--kv-heads"]),

@@ -180,14 +180,20 @@ def bench_json():
     for l in lines:
         assert PEER_KEYS <= set(l) and l["engine"] == "soquete" and l["model"] == "model.gguf", l
         assert len(l["tok_s"]) == 2 and l["best"] == max(l["tok_s"]) > 0
-        assert l["memory_gb_s"] > 0 and (l["memory_share"] is None) == l["test"].startswith("pp")
+        prefill = l["test"].startswith("pp")
+        assert l["memory_gb_s"] > 0 and l["int8_gop_s"] > 0 and l["fp32_gflop_s"] > 0, l
+        assert (l["memory_share"] is None) == prefill and (l["matmul_share"] is None) != prefill, l
+        assert prefill is False or 0 < l["matmul_share"] < 1, l
+    bare, = bench("--gen", 0, "--json", "--no-memory").lines()
+    assert PEER_KEYS <= set(bare) and bare["int8_gop_s"] is bare["memory_gb_s"] is bare["matmul_share"] is None, bare
 
 
 @test
 def bench_formats():
     """table, CSV and Markdown have the same columns."""
     table = bench("--no-memory").out
-    assert re.search(r"^tg8 +0 +1 +[\d.]+ +[\d.]+ +[\d.]+ +-$", table, re.M), table
+    assert re.search(r"^tg8 +0 +1 +[\d.]+ +[\d.]+ +[\d.]+ +- +-$", table, re.M), table
+    assert re.search(r"memory [\d.]+ GB/s, int8 \d+ GOP/s \(\w+\), fp32 \d+ GFLOP/s \(\w+\)$", bench("--gen", 0).out, re.M)
     rows = list(csv.DictReader(io.StringIO(bench("--format", "csv").out)))
     assert [r["test"] for r in rows] == ["pp16", "tg8"] and all(float(r["best"]) >= float(r["mean"]) > 0 for r in rows)
     assert "| tg8 | 0 | 1 |" in bench("--no-memory", "--format", "md").out
@@ -206,6 +212,8 @@ def bench_limits():
     """tests can be left out; what does not fit the context is refused with the option."""
     assert [l["test"] for l in bench("--prompt", 0, "--format", "json", "--no-memory").lines()] == ["tg8"]
     assert [l["test"] for l in bench("--gen", 0, "--format", "json", "--no-memory").lines()] == ["pp16"]
+    several = soquete("bench", "-m", LLAMA, "-p", "4,0,24", "-n", 0, "-r", 1, "--json", "--no-memory").lines()
+    assert [l["test"] for l in several] == ["pp4", "pp24"]
     assert "-c" in soquete("bench", "-m", LLAMA, "--depth", 1000, "--prompt", 0, "--no-memory", rc=1).err
 
 
@@ -350,14 +358,17 @@ def placement_refusals():
 
 @test
 def bench_profile():
-    """bench --profile counts runs and copies; in JSON with the test, else beside the table."""
+    """bench --profile counts runs, copies and ops; in JSON with the test, else beside the table."""
     line, = soquete("bench", "-m", LLAMA, *MIXED, "--backend.use=acme,cpu/generic", "-p", 8, "-n", 0, "-r", 2, "--no-memory",
                     "--profile", "--format", "json").lines()
     runs = {b["backend"]: b["runs"] for b in line["profile"]["backends"]}
     assert runs == {"acme": 2 * 8, "cpu/generic": 2 * 12}, line
     assert line["profile"]["copies"]["count"] == 2 * 22 and line["profile"]["copies"]["bytes"] > 0, line
+    calls = {o["op"]: o["calls"] for o in line["ops"]}
+    assert calls["matmul"] == 2 * 7 and calls["attention"] == calls["kv_append"] == 2 and calls["embed"] == 1, line
     result = soquete("bench", "-m", LLAMA, "-p", 8, "-n", 0, "-r", 1, "--no-memory", "--profile", "--format", "csv")
     assert len(result.out.splitlines()) == 2 and re.search(r"^cpu/\S+ +[\d.]+ s in 1 runs$", result.err, re.M), result
+    assert re.search(r"^  matmul +[\d.]+ s in 14 calls$", result.err, re.M), result
     assert "profile" not in soquete("bench", "-m", LLAMA, "-p", 8, "-n", 0, "-r", 1, "--no-memory", "--format", "json").out
 
 

@@ -2,6 +2,7 @@
  *
  * twin (tests/plugins/twin.c) computes as cpu/generic does but in a memory of its own, so that results must be equal to the
  * last bit and a buffer in the wrong hands crashes; acme and acme-attention are the examples for vendors. */
+#include <math.h>
 #include <pthread.h>
 
 #include "tests/unit/engine_fixture.h"
@@ -284,6 +285,33 @@ Test(mixed, no_copies_within_one_memory)
     cr_expect_eq(x->copies.n, 0);
     cr_expect_eq(x->instances[0].n_runs, 2); /* once a layer */
     cr_expect_eq(x->instances[1].n_runs, 3);
+    close_model(&f);
+}
+
+/* Ops that are timed one by one give the same numbers; every op is counted once. */
+Test(mixed, ops_are_timed)
+{
+    struct fixture f = open_mixed(LLAMA, USE("acme-attention,cpu"));
+    struct soq__exec *x = &f.model->engine->exec;
+    struct soq__op_times times = {{0}, {0}};
+    struct answer timed, plain;
+    double seconds = 0;
+
+    x->op_times = &times;
+    one_step(&f, 5);
+    cr_expect_eq(times.n[SOQ_OP_MATMUL], 2 * 7 + 1);
+    cr_expect_eq(times.n[SOQ_OP_ATTENTION], 2);
+    cr_expect_eq(x->instances[0].n_runs, 2 + 2); /* each op a run; attention and kv_append there, all else here */
+    for (uint32_t op = 0; op < SOQ__N_OPS; op++) {
+        cr_expect_eq(times.n[op] > 0, times.seconds[op] > 0, "%s", soq__op_name(op));
+        seconds += times.seconds[op];
+    }
+    cr_expect_lt(fabs(seconds - x->instances[0].seconds - x->instances[1].seconds), 1e-9);
+    timed = ask_alone(&f, 1);
+    x->op_times = NULL;
+    plain = ask_alone(&f, 1);
+    expect_same(&timed, &plain, "timed op by op");
+    soq__free(timed.logits);
     close_model(&f);
 }
 
