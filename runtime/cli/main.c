@@ -26,6 +26,7 @@ static const struct {
     {"config", soq__cmd_config, "print the settings in effect and where they come from"},
     {"inspect", soq__cmd_inspect, "show what is in a model file"},
     {"kvcalc", soq__cmd_kvcalc, "compute the memory that a KV cache takes"},
+    {"trace", soq__cmd_trace, "show what a KV policy kept"},
     {"tokenize", soq__cmd_tokenize, "turn text into token ids, or back"},
     {"logits", soq__cmd_logits, "write a model's logits to a NumPy file"},
     {"bench", soq__cmd_bench, "measure speed"},
