@@ -1,44 +1,98 @@
 /* Setting up the cache of a model, and what the next step must tell the backend. */
 #include "kv/cache.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kv/internal.h"
 
+/* The group whose slabs hold the blocks of group `index` too: the first one of its pool. */
+static uint32_t leader_of(const struct soq__kv_layout *layout, uint32_t index)
+{
+    uint32_t g = 0;
+
+    while (layout->groups[g].pool != layout->groups[index].pool)
+        g++;
+    return g;
+}
+
 static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params *p, uint32_t index, struct soq_error *err)
 {
+    const struct soq__kv_group_layout *layout = &p->layout->groups[index];
+    const struct soq__kv_policy *policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &c->policies[layout->policy];
+    const struct soq__kv_owner *owner = &p->owners[layout->owner];
     struct soq__kv_group *g = &c->groups[index];
-    const struct soq__kv_owner *owner = &p->owners[index];
+    uint32_t leader = leader_of(p->layout, index);
     struct soq_kv_group_desc desc;
-    uint64_t most;
     int rc;
 
-    g->layout = p->layout->groups[index];
-    g->max_blocks = (p->context + c->block_tokens - 1) / c->block_tokens;
+    *g = (struct soq__kv_group){
+        .layout = layout,
+        .pool = &c->pools[layout->pool],
+        .max_blocks = (p->context + c->block_tokens - 1) / c->block_tokens,
+        .selects = policy && soq__kv_selects(policy),
+        .weighs = policy && soq__kv_weighs(policy),
+    };
     desc = (struct soq_kv_group_desc){
         .struct_size = sizeof desc,
         .index = index,
-        .kind = g->layout.kind,
-        .n_layers = g->layout.n_layers,
+        .kind = layout->kind,
+        .n_layers = layout->n_layers,
         .block_tokens = c->block_tokens,
         .max_blocks = g->max_blocks,
-        .n_planes = g->layout.n_planes,
-        .plane_stride = sizeof g->layout.planes[0],
-        .planes = g->layout.planes,
-        .block_bytes = g->layout.block_bytes,
+        .n_planes = layout->n_planes,
+        .plane_stride = sizeof layout->planes[0],
+        .planes = layout->planes,
+        .block_bytes = layout->block_bytes,
+        .storage = leader < index ? c->groups[leader].handle : 0,
     };
     rc = owner->attention->attention->group_create(owner->attention_self, &desc, &g->handle, err);
     if (rc)
         return rc;
-    most = (uint64_t)p->max_slots * (soq__kv_group_blocks(p->layout, index, p->context, p->chunk) + 1);
-    rc = soq__kv_pool_init(&g->pool, &c->budget, owner, g->handle, g->layout.block_bytes, most, err);
-    if (rc)
-        owner->attention->attention->group_free(owner->attention_self, g->handle);
-    else
-        c->n_groups = index + 1;
+    g->owner = *owner;
+    c->n_groups = index + 1;
+    return 0;
+}
+
+/* As many blocks as all sequences can ever hold; while survivors are copied a group holds them twice. */
+static uint64_t most_blocks(const struct soq__kv_cache *c, uint32_t pool)
+{
+    uint64_t blocks = 0;
+
+    for (uint32_t g = 0; g < c->n_groups; g++)
+        if (c->layout->groups[g].pool == pool)
+            blocks += (uint64_t)c->max_slots * (c->groups[g].max_blocks + 1) * (c->groups[g].selects ? 2 : 1);
+    return blocks;
+}
+
+static int init_pools(struct soq__kv_cache *c, struct soq_error *err)
+{
+    int rc = 0;
+
+    for (; !rc && c->n_pools < c->layout->n_pools; c->n_pools += !rc) {
+        const struct soq__kv_group *leader = c->groups;
+
+        while (leader->layout->pool != c->n_pools)
+            leader++;
+        rc = soq__kv_pool_init(&c->pools[c->n_pools], &c->budget, &leader->owner, leader->handle, leader->layout->block_bytes,
+                               most_blocks(c, c->n_pools), err);
+    }
     return rc;
+}
+
+/* Takes the policies over and gives each a place in the state of a sequence. */
+static void take_policies(struct soq__kv_cache *c, const struct soq__kv_cache_params *p)
+{
+    const size_t align = _Alignof(max_align_t);
+
+    for (uint32_t i = 0; i < p->n_policies; i++) {
+        c->policies[i] = p->policies[i];
+        c->policies[i].state_at = c->state_size;
+        c->state_size += (p->policies[i].ops->state_size + align - 1) / align * align;
+    }
+    c->n_policies = p->n_policies;
 }
 
 int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_params *p, struct soq_error *err)
@@ -47,35 +101,47 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
 
     *c = (struct soq__kv_cache){
         .budget = {.limit = p->limit},
-        .policy = p->policy,
+        .layout = p->layout,
+        .codec_k = p->codec_k,
+        .codec_k_self = p->codec_k_self,
         .block_tokens = p->layout->block_tokens,
         .context = p->context,
         .chunk = p->chunk,
         .max_slots = p->max_slots,
         .max_ranges = p->context / p->layout->block_tokens + 2,
     };
+    take_policies(c, p);
     c->slots = soq__alloc_zero(p->max_slots, sizeof(struct soq__kv_seq *));
     c->ranges = soq__alloc_array(c->max_ranges, sizeof *c->ranges);
-    if (!c->slots || !c->ranges)
+    c->groups = soq__alloc_zero(p->layout->n_groups, sizeof *c->groups);
+    c->pools = soq__alloc_zero(p->layout->n_pools, sizeof *c->pools);
+    if (!c->slots || !c->ranges || !c->groups || !c->pools)
         rc = soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     for (uint32_t i = 0; !rc && i < p->layout->n_groups; i++)
         rc = group_init(c, p, i, err);
+    if (!rc)
+        rc = init_pools(c, err);
     if (rc)
         soq__kv_cache_done(c);
     return rc;
 }
 
+/* Slabs go before the groups that know of them, groups before the one whose slabs they use. */
 void soq__kv_cache_done(struct soq__kv_cache *c)
 {
     soq__kv_delivered(c);
-    for (uint32_t i = 0; i < c->n_groups; i++) {
-        const struct soq__kv_owner owner = c->groups[i].pool.owner;
+    for (uint32_t i = 0; i < c->n_pools; i++)
+        soq__kv_pool_done(&c->pools[i]);
+    for (uint32_t i = c->n_groups; i-- > 0;) {
+        const struct soq__kv_owner *owner = &c->groups[i].owner;
 
-        soq__kv_pool_done(&c->groups[i].pool);
-        owner.attention->attention->group_free(owner.attention_self, c->groups[i].handle);
+        soq__kv_mass_free(&c->groups[i]);
+        owner->attention->attention->group_free(owner->attention_self, c->groups[i].handle);
     }
     soq__free(c->slots);
     soq__free(c->ranges);
+    soq__free(c->groups);
+    soq__free(c->pools);
     soq__free(c->edits);
     soq__free(c->copies);
     *c = (struct soq__kv_cache){0};
@@ -114,7 +180,7 @@ int soq__kv_push_copy(struct soq__kv_cache *c, struct soq_step_copy copy, struct
         return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for block copies");
     c->copies = copies;
     c->copies[c->n_copies++] = copy;
-    soq__kv_block_ref(&c->groups[copy.group].pool, copy.src);
+    soq__kv_block_ref(c->groups[copy.group].pool, copy.src);
     return 0;
 }
 
@@ -136,7 +202,7 @@ static soq_block_ref take_copy(struct soq__kv_cache *c, uint32_t group, soq_bloc
 
 void soq__kv_let_go(struct soq__kv_cache *c, uint32_t group, soq_block_ref block)
 {
-    struct soq__kv_pool *pool = &c->groups[group].pool;
+    struct soq__kv_pool *pool = c->groups[group].pool;
 
     while (block != SOQ_BLOCK_NONE) {
         soq_block_ref src = soq__kv_block_is_shared(pool, block) ? SOQ_BLOCK_NONE : take_copy(c, group, block);
@@ -149,58 +215,9 @@ void soq__kv_let_go(struct soq__kv_cache *c, uint32_t group, soq_block_ref block
 void soq__kv_delivered(struct soq__kv_cache *c)
 {
     for (uint32_t i = 0; i < c->n_copies; i++)
-        soq__kv_block_unref(&c->groups[c->copies[i].group].pool, c->copies[i].src);
+        soq__kv_block_unref(c->groups[c->copies[i].group].pool, c->copies[i].src);
     c->n_copies = 0;
     c->n_edits = 0;
-}
-
-/* 1 when the sequence's next row lands in a block that others hold too: the copy on write needs one more. */
-static uint32_t tail_copies(const struct soq__kv_seq *seq, uint32_t g)
-{
-    const struct soq__kv_cache *c = seq->cache;
-    soq_block_ref tail;
-
-    if (seq->n_committed % c->block_tokens == 0)
-        return 0;
-    tail = seq->groups[g].table[seq->n_committed / c->block_tokens];
-    return tail != SOQ_BLOCK_NONE && soq__kv_block_is_shared(&c->groups[g].pool, tail);
-}
-
-/* Blocks behind a window that the sequence holds together with others: when it lets go of them the pool gets nothing back. */
-static uint32_t shared_behind(const struct soq__kv_seq *seq, uint32_t g)
-{
-    const struct soq__kv_seq_group *sg = &seq->groups[g];
-    uint32_t p = seq->cache->block_tokens, n = 0;
-
-    for (uint32_t i = sg->freed_to / p; i * p < seq->n_committed; i++)
-        n += sg->table[i] != SOQ_BLOCK_NONE && soq__kv_block_is_shared(&seq->cache->groups[g].pool, sg->table[i]);
-    return n;
-}
-
-/* Promised to sequences beyond what they hold, in blocks of group g. */
-static uint64_t promised(const struct soq__kv_cache *c, uint32_t g)
-{
-    uint64_t blocks = 0;
-
-    for (uint32_t i = 0; i < c->max_slots; i++) {
-        const struct soq__kv_seq *seq = c->slots[i];
-
-        if (!seq || !seq->groups[g].peak)
-            continue;
-        blocks += c->groups[g].layout.window ? shared_behind(seq, g) : tail_copies(seq, g);
-        if (seq->groups[g].peak > seq->groups[g].n_held)
-            blocks += seq->groups[g].peak - seq->groups[g].n_held;
-    }
-    return blocks;
-}
-
-bool soq__kv_promises_fit(const struct soq__kv_cache *c)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        bytes += soq__kv_pool_bytes_for(&c->groups[g].pool, c->groups[g].pool.n_used + promised(c, g));
-    return bytes <= c->budget.limit;
 }
 
 uint32_t soq__kv_max_segments(const struct soq__kv_cache *c)

@@ -1,8 +1,15 @@
-/* Between cache.c and sequence.c. */
+/* Between the files of the cache. */
 #ifndef SOQ_KV_INTERNAL_H
 #define SOQ_KV_INTERNAL_H
 
 #include "kv/cache.h"
+
+static inline uint32_t soq__kv_blocks(const struct soq__kv_cache *c, uint32_t n_entries)
+{
+    return (n_entries + c->block_tokens - 1) / c->block_tokens;
+}
+
+/* ---- cache.c */
 
 int soq__kv_push_edit(struct soq__kv_cache *cache, struct soq_step_edit edit, struct soq_error *err);
 /* Takes a reference to the source until the copy is delivered. */
@@ -10,7 +17,40 @@ int soq__kv_push_copy(struct soq__kv_cache *cache, struct soq_step_copy copy, st
 /* Gives a reference to a block back. If it was the last, a copy to it that is still pending is dropped: its slab may go with
  * it. */
 void soq__kv_let_go(struct soq__kv_cache *cache, uint32_t group, soq_block_ref block);
+
+/* ---- promise.c */
+
 /* Whether everything promised to all sequences fits under the limit. */
 bool soq__kv_promises_fit(const struct soq__kv_cache *cache);
+/* After a selection: what is promised beyond the sequence's needs from here on is free for others. */
+void soq__kv_shrink_promise(struct soq__kv_seq *seq);
+
+/* ---- sequence.c */
+
+/* Gives table entries [first, last) of group g back. */
+void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last);
+/* Forgets everything: no entry, no survivor, no state. */
+void soq__kv_empty(struct soq__kv_seq *seq);
+
+/* ---- mass.c */
+
+void soq__kv_mass_free(struct soq__kv_group *group);
+/* Accumulators for the tentative rows that want them. */
+int soq__kv_mass_reserve(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *err);
+/* Adds what the first n_rows tentative rows gave; with undo it takes that off again, which cannot fail after it was added. */
+int soq__kv_mass_add(struct soq__kv_seq *seq, uint32_t n_rows, bool undo, struct soq_error *err);
+void soq__kv_mass_drop(struct soq__kv_seq_group *group);
+
+/* ---- select.c */
+
+struct soq__kv_selected; /* what policies answered, before anything is done about it */
+
+/* Asks all policies whose selection is due after the commit that ends at n entries; *out: NULL if none is. The tables hold all
+ * entries below n. */
+int soq__kv_select(struct soq__kv_seq *seq, uint32_t n, struct soq__kv_selected **out, struct soq_error *err);
+/* Moves survivors to fresh blocks, group by group, and gives the old ones back. After a failure the groups before the one that
+ * failed are done. n_committed is n. */
+int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err);
+void soq__kv_selected_free(struct soq__kv_selected *selected, uint32_t n_groups);
 
 #endif

@@ -1,39 +1,54 @@
-/* Which layers share a block table, and how many bytes an entry takes: from hyperparameters, policy and codecs, without a
- * backend.
+/* Which layers and heads share a block table, and how many bytes an entry takes: from hyperparameters, policies and codecs,
+ * without a backend.
+ *
+ * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner and policy: where a
+ * policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Groups of one
+ * shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are split.
  *
  * `soquete kvcalc` and the cache itself use the same code, so the forecast cannot drift from the truth. */
 #ifndef SOQ_KV_LAYOUT_H
 #define SOQ_KV_LAYOUT_H
 
+#include "kv/policy.h"
 #include "model/hparams.h"
-#include "soquete/plugin.h"
 
-#define SOQ__KV_GROUPS_MAX 8
 #define SOQ__KV_PLANES_MAX 3
 
 struct soq__kv_group_layout {
     enum soq_kv_group_kind kind;
-    uint32_t owner; /* whoever computes the attention of its layers, as the caller numbers them */
+    uint32_t owner;  /* whoever computes the attention of its layers, as the caller numbers them */
+    uint32_t policy; /* index, or SOQ__KV_NO_POLICY */
+    uint32_t pool;   /* index */
     uint32_t n_layers;
-    uint32_t window, sinks; /* masks: the model's own window, which policies leave alone, else the policy's; 0: none */
+    uint32_t *layers;             /* [n_layers] numbers in the model, ascending; owned by the layout */
+    uint32_t first_head, n_heads; /* kv heads of each of them */
+    uint32_t window, sinks;       /* masks: the model's own window, else the policy's; 0: none */
     struct soq_kv_plane planes[SOQ__KV_PLANES_MAX];
     uint32_t n_planes;
     uint64_t block_bytes;
 };
 
+/* Heads of a layer that are in one group. */
+struct soq__kv_part {
+    uint32_t group, index; /* number of the layer in the group */
+    uint32_t first_head, n_heads;
+};
+
 struct soq__kv_layout {
-    struct soq__kv_group_layout groups[SOQ__KV_GROUPS_MAX];
-    uint32_t n_groups;
-    uint32_t block_tokens;
-    uint32_t *layer_group;    /* [n_layers] group of a layer; owned */
-    uint32_t *layer_in_group; /* [n_layers] its number there */
+    struct soq__kv_group_layout *groups; /* [n_groups] owned */
+    uint32_t n_groups, n_pools;
+    uint32_t block_tokens, n_layers, n_heads; /* of the model: kv heads */
+    uint32_t group_heads;                     /* query heads of each */
+    struct soq__kv_part *parts;               /* of layer 0, of layer 1, ...; owned */
+    uint32_t *first_part;                     /* [n_layers + 1] owned */
 };
 
 struct soq__kv_layout_params {
     const struct soq__hparams *hparams;
     uint32_t block_tokens;
-    struct soq_kv_plan plan;
-    const uint8_t *owners; /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
+    const struct soq__kv_policy *policies;
+    const uint32_t *layer_policy; /* [n_layers] index; NULL: all 0 */
+    const uint8_t *owners;        /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
     const struct soq_kv_codec_ops *codec_k, *codec_v;
     void *codec_k_self, *codec_v_self;
 };
@@ -42,10 +57,5 @@ struct soq__kv_layout_params {
 int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *params, struct soq_error *err);
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *params, struct soq_error *err);
 void soq__kv_layout_done(struct soq__kv_layout *layout);
-
-/* The most blocks that a sequence of n_entries holds in the group at once, when at most `chunk` rows are added in a step. */
-uint32_t soq__kv_group_blocks(const struct soq__kv_layout *layout, uint32_t group, uint32_t n_entries, uint32_t chunk);
-/* Bytes of slabs that one sequence of n_entries needs in all groups. */
-uint64_t soq__kv_layout_bytes(const struct soq__kv_layout *layout, uint32_t n_entries, uint32_t chunk);
 
 #endif

@@ -1,46 +1,58 @@
-/* One sequence's block tables: promises, tentative rows, commit on the grid, rollback, fork. */
+/* One sequence's block tables: tentative rows, rollback, fork, and what the backend reads of them. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kv/cache.h"
 #include "kv/internal.h"
 
-static uint32_t blocks_for(const struct soq__kv_cache *c, uint32_t n_entries)
+/* ---- Life ---------------------------------------------------------------------------------------------------------------- */
+
+static void free_parts(struct soq__kv_seq *seq)
 {
-    return (n_entries + c->block_tokens - 1) / c->block_tokens;
+    for (uint32_t g = 0; seq->groups && g < seq->cache->n_groups; g++) {
+        soq__free(seq->groups[g].table);
+        soq__free(seq->groups[g].positions);
+        soq__free(seq->groups[g].mass);
+    }
+    soq__free(seq->groups);
+    soq__free(seq->pools);
+    soq__free(seq->policy_state);
+    *seq = (struct soq__kv_seq){0};
 }
 
 int soq__kv_seq_init(struct soq__kv_seq *seq, struct soq__kv_cache *c, struct soq_error *err)
 {
     uint32_t slot = 0;
+    bool ok;
 
     while (slot < c->max_slots && c->slots[slot])
         slot++;
     if (slot == c->max_slots)
         return soq__fail(err, SOQ_EBUSY, "all %u sequences are in use; raise [engine] max_sequences", c->max_slots);
-    *seq = (struct soq__kv_seq){.cache = c, .slot = slot};
-    if (c->policy.ops->state_size && !(seq->policy_state = soq__alloc_zero(1, c->policy.ops->state_size)))
-        goto no_memory;
-    for (uint32_t g = 0; g < c->n_groups; g++) {
+    *seq = (struct soq__kv_seq){
+        .cache = c,
+        .slot = slot,
+        .policy_state = c->state_size ? soq__alloc_zero(1, c->state_size) : NULL,
+        .groups = soq__alloc_zero(c->n_groups, sizeof *seq->groups),
+        .pools = soq__alloc_zero(c->n_pools, sizeof *seq->pools),
+    };
+    ok = seq->groups && seq->pools && (seq->policy_state || !c->state_size);
+    for (uint32_t g = 0; ok && g < c->n_groups; g++) {
         seq->groups[g].table = soq__alloc_array(c->groups[g].max_blocks, sizeof(soq_block_ref));
-        if (!seq->groups[g].table)
-            goto no_memory;
-        memset(seq->groups[g].table, 0xff, c->groups[g].max_blocks * sizeof(soq_block_ref)); /* SOQ_BLOCK_NONE */
+        ok = seq->groups[g].table != NULL;
+        if (ok)
+            memset(seq->groups[g].table, 0xff, c->groups[g].max_blocks * sizeof(soq_block_ref)); /* SOQ_BLOCK_NONE */
     }
+    if (!ok) {
+        free_parts(seq);
+        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for the tables of a sequence");
+    }
+    seq->id = ++c->n_sequences;
     c->slots[slot] = seq;
     return 0;
-
-no_memory:
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        soq__free(seq->groups[g].table);
-    soq__free(seq->policy_state);
-    seq->cache = NULL;
-    return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for the tables of a sequence");
 }
 
-/* Gives table entries [first, last) of group g back. */
-static void drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last)
+void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last)
 {
     struct soq__kv_seq_group *sg = &seq->groups[g];
 
@@ -50,75 +62,35 @@ static void drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uin
         soq__kv_let_go(seq->cache, g, sg->table[i]);
         sg->table[i] = SOQ_BLOCK_NONE;
         sg->n_held--;
+        seq->pools[seq->cache->groups[g].layout->pool].held--;
     }
 }
 
 void soq__kv_seq_done(struct soq__kv_seq *seq)
 {
-    struct soq__kv_cache *c = seq->cache;
-
-    if (!c)
+    if (!seq->cache)
         return;
-    for (uint32_t g = 0; g < c->n_groups; g++) {
-        drop_blocks(seq, g, 0, c->groups[g].max_blocks);
-        soq__free(seq->groups[g].table);
-    }
-    soq__free(seq->policy_state);
-    c->slots[seq->slot] = NULL;
-    *seq = (struct soq__kv_seq){0};
+    soq__kv_empty(seq);
+    seq->cache->slots[seq->slot] = NULL;
+    free_parts(seq);
 }
 
-/* ---- Promises ----------------------------------------------------------------------------------------------------------- */
-
-static uint32_t peak_blocks(const struct soq__kv_cache *c, uint32_t g, uint32_t n_entries)
-{
-    struct soq__kv_layout one = {.groups = {c->groups[g].layout}, .n_groups = 1, .block_tokens = c->block_tokens};
-
-    return soq__kv_group_blocks(&one, 0, n_entries, c->chunk);
-}
-
-static int refuse(const struct soq__kv_cache *c, uint32_t n_entries, struct soq_error *err)
-{
-    uint64_t alone = 0;
-
-    for (uint32_t g = 0; g < c->n_groups; g++) {
-        const struct soq__kv_pool *pool = &c->groups[g].pool;
-
-        alone += (peak_blocks(c, g, n_entries) + pool->blocks_per_slab - 1) / pool->blocks_per_slab * pool->slab_bytes;
-    }
-    if (alone > c->budget.limit)
-        return soq__fail(err, SOQ_ELIMIT,
-                         "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens "
-                         "([engine] max_tokens)",
-                         n_entries, (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
-    return soq__fail(
-        err, SOQ_EBUSY,
-        "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)", n_entries,
-        (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
-}
-
-int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_entries, struct soq_error *err)
+void soq__kv_empty(struct soq__kv_seq *seq)
 {
     struct soq__kv_cache *c = seq->cache;
-    uint32_t before[SOQ__KV_GROUPS_MAX];
 
-    if (n_entries > c->context)
-        return soq__fail(err, SOQ_ELIMIT, "%u tokens exceed the context of %u; raise [model] context", n_entries, c->context);
     for (uint32_t g = 0; g < c->n_groups; g++) {
-        before[g] = seq->groups[g].peak;
-        seq->groups[g].peak = peak_blocks(c, g, n_entries);
-    }
-    if (soq__kv_promises_fit(c))
-        return 0;
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        seq->groups[g].peak = before[g];
-    return refuse(c, n_entries, err);
-}
+        struct soq__kv_seq_group *sg = &seq->groups[g];
 
-void soq__kv_unreserve(struct soq__kv_seq *seq)
-{
-    for (uint32_t g = 0; g < seq->cache->n_groups; g++)
-        seq->groups[g].peak = 0;
+        soq__kv_drop_blocks(seq, g, 0, c->groups[g].max_blocks);
+        soq__kv_mass_drop(sg);
+        soq__free(sg->positions);
+        sg->positions = NULL;
+        sg->freed_to = sg->base = sg->n_selected = 0;
+    }
+    if (seq->policy_state)
+        memset(seq->policy_state, 0, c->state_size);
+    seq->n_committed = seq->n_tentative = seq->n_prompt = 0;
 }
 
 /* ---- Tentative rows ----------------------------------------------------------------------------------------------------- */
@@ -128,7 +100,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
 {
     struct soq__kv_cache *c = seq->cache;
     struct soq__kv_seq_group *sg = &seq->groups[g];
-    struct soq__kv_pool *pool = &c->groups[g].pool;
+    struct soq__kv_pool *pool = c->groups[g].pool;
     soq_block_ref old = sg->table[i], block;
     int rc;
 
@@ -146,28 +118,46 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
     }
     soq__kv_let_go(c, g, old);
     sg->n_held += old == SOQ_BLOCK_NONE;
+    seq->pools[c->groups[g].layout->pool].held += old == SOQ_BLOCK_NONE;
     sg->table[i] = block;
     return 0;
+}
+
+uint32_t soq__kv_max_rows(const struct soq__kv_seq *seq)
+{
+    const struct soq__kv_cache *c = seq->cache;
+    uint32_t n = seq->n_committed, most = c->context - n;
+
+    if (n < seq->n_prompt)
+        return seq->n_prompt - n < most ? seq->n_prompt - n : most;
+    for (uint32_t i = 0; i < c->n_policies; i++) {
+        uint32_t every = soq__kv_selects(&c->policies[i]) ? c->policies[i].plan.every : 0;
+
+        if (every && every - n % every < most)
+            most = every - n % every;
+    }
+    return most;
 }
 
 int soq__kv_prepare(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *err)
 {
     const struct soq__kv_cache *c = seq->cache;
     uint32_t start = seq->n_committed, end;
+    int rc;
 
-    if (seq->n_tentative || n_rows > c->context - start)
+    if (seq->n_tentative || n_rows > soq__kv_max_rows(seq))
         return soq__fail(err, SOQ_EINTERNAL, "KV cache: %u rows do not fit behind %u entries of %u", n_rows, start, c->context);
     end = start + n_rows;
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        for (uint32_t i = start / c->block_tokens; i < blocks_for(c, end); i++) {
+    rc = soq__kv_mass_reserve(seq, n_rows, err);
+    for (uint32_t g = 0; !rc && g < c->n_groups; g++)
+        for (uint32_t i = start / c->block_tokens; !rc && i < soq__kv_blocks(c, end); i++) {
             uint32_t first = i * c->block_tokens;
-            int rc = own_block(seq, g, i, start > first ? start - first : 0, err);
 
-            if (rc)
-                return rc;
+            rc = own_block(seq, g, i, start > first ? start - first : 0, err);
         }
-    seq->n_tentative = n_rows;
-    return 0;
+    if (!rc)
+        seq->n_tentative = n_rows;
+    return rc;
 }
 
 void soq__kv_abandon(struct soq__kv_seq *seq)
@@ -175,191 +165,202 @@ void soq__kv_abandon(struct soq__kv_seq *seq)
     const struct soq__kv_cache *c = seq->cache;
 
     for (uint32_t g = 0; g < c->n_groups; g++)
-        drop_blocks(seq, g, blocks_for(c, seq->n_committed), c->groups[g].max_blocks);
+        soq__kv_drop_blocks(seq, g, soq__kv_blocks(c, seq->n_committed), c->groups[g].max_blocks);
     seq->n_tentative = 0;
 }
 
-/* ---- Commit ------------------------------------------------------------------------------------------------------------- */
+/* ---- Back ---------------------------------------------------------------------------------------------------------------- */
 
-/* Frees every whole block of group g between its sinks and `keep_from` (an entry). */
-static void free_behind(struct soq__kv_seq *seq, uint32_t g, uint32_t sinks, uint32_t keep_from)
+/* Whether everything that a row at n > 0 sees is still there. */
+static bool sees_all(const struct soq__kv_seq *seq, uint32_t n)
 {
-    struct soq__kv_seq_group *sg = &seq->groups[g];
-    uint32_t first = blocks_for(seq->cache, sinks), last = keep_from / seq->cache->block_tokens;
-    uint32_t done = sg->freed_to / seq->cache->block_tokens;
+    const struct soq__kv_cache *c = seq->cache;
 
-    if (last <= first || last <= done)
-        return;
-    drop_blocks(seq, g, done > first ? done : first, last);
-    sg->freed_to = last * seq->cache->block_tokens;
-}
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        uint32_t window = c->groups[g].layout->window, from = window && n + 1 > window ? n + 1 - window : 0;
 
-/* First position beyond the sinks that rows from n on can still see. */
-static uint32_t visible_from(const struct soq__kv_group_layout *layout, uint32_t n)
-{
-    return layout->window && n + 1 > layout->window ? n + 1 - layout->window : 0;
-}
-
-/* A plan without SELECTION promises that only what no later row sees goes: anything else would depend on how rows were batched.
- */
-static int check_ranges(const struct soq__kv_cache *c, uint32_t n_ranges, uint32_t n, struct soq_error *err)
-{
-    const struct soq__kv_group_layout mask = {.window = c->policy.plan.window};
-    uint32_t at = 0, from = visible_from(&mask, n), sinks = c->policy.plan.sinks < n ? c->policy.plan.sinks : n;
-
-    for (uint32_t i = 0; i <= n_ranges; i++) {
-        struct soq_kv_range r = i < n_ranges ? c->ranges[i] : (struct soq_kv_range){n, n};
-
-        if (r.first < at || r.last < r.first || r.last > n)
-            return soq__fail(err, SOQ_EINVAL, "KV policy: range %u, [%u, %u), is not ascending or lies beyond %u", i, r.first,
-                             r.last, n);
-        if (r.first > at && (at < sinks || r.first > from))
-            return soq__fail(err, SOQ_EINVAL, "KV policy: drops positions [%u, %u), which rows can still see", at, r.first);
-        at = r.last;
+        if (seq->groups[g].freed_to > from || seq->groups[g].n_selected > n)
+            return false;
     }
-    return 0;
+    return true;
 }
 
-/* Where the last of the checked ranges begins: all between the sinks and there may go. */
-static uint32_t recent_from(const struct soq__kv_cache *c, uint32_t n_ranges, uint32_t n)
+uint32_t soq__kv_rollback_point(const struct soq__kv_seq *seq, uint32_t n)
 {
-    const struct soq_kv_range *last = n_ranges ? &c->ranges[n_ranges - 1] : NULL;
+    const struct soq__kv_cache *c = seq->cache;
 
-    return !last || (last->last < n) ? n : last->first;
-}
-
-/* Asks the policy what stays at n positions and frees the rest of the groups it rules. */
-static int apply_policy(struct soq__kv_seq *seq, uint32_t n, bool end_of_prompt, struct soq_error *err)
-{
-    struct soq__kv_cache *c = seq->cache;
-    struct soq_kv_commit commit = {
-        .struct_size = sizeof commit,
-        .n_positions = n,
-        .end_of_prompt = end_of_prompt,
-        .max_ranges = c->max_ranges,
-    };
-    uint32_t n_ranges = 0;
-    int rc;
-
-    if (!c->policy.ops->on_commit)
+    if (seq->n_tentative || n >= seq->n_committed)
+        return seq->n_committed;
+    if (c->state_size) /* it has no earlier copy */
         return 0;
-    rc = c->policy.ops->on_commit(c->policy.self, seq->policy_state, &commit, c->ranges, &n_ranges, err);
-    if (rc)
-        return rc;
-    if (n_ranges > c->max_ranges)
-        return soq__fail(err, SOQ_EINVAL, "KV policy: %u ranges, but there is room for %u", n_ranges, c->max_ranges);
-    rc = check_ranges(c, n_ranges, n, err);
-    for (uint32_t g = 0; !rc && g < c->n_groups; g++)
-        if (c->groups[g].layout.kind == SOQ_GROUP_FULL)
-            free_behind(seq, g, c->policy.plan.sinks, recent_from(c, n_ranges, n));
-    return rc;
-}
-
-static int at_grid(struct soq__kv_seq *seq, uint32_t n, bool end_of_prompt, struct soq_error *err)
-{
-    struct soq__kv_cache *c = seq->cache;
-
     for (uint32_t g = 0; g < c->n_groups; g++)
-        if (c->groups[g].layout.kind == SOQ_GROUP_WINDOW)
-            free_behind(seq, g, c->groups[g].layout.sinks, visible_from(&c->groups[g].layout, n));
-    return apply_policy(seq, n, end_of_prompt, err);
-}
-
-int soq__kv_commit(struct soq__kv_seq *seq, uint32_t n_rows, bool end_of_prompt, struct soq_error *err)
-{
-    struct soq__kv_cache *c = seq->cache;
-    uint32_t grid = c->policy.plan.grid ? c->policy.plan.grid : c->block_tokens;
-    uint32_t old = seq->n_committed, now;
-    int rc = 0;
-
-    if (n_rows > seq->n_tentative)
-        return soq__fail(err, SOQ_EINTERNAL, "KV cache: commit of %u rows, but %u are tentative", n_rows, seq->n_tentative);
-    now = old + n_rows;
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        drop_blocks(seq, g, blocks_for(c, now), blocks_for(c, old + seq->n_tentative));
-    seq->n_committed = now;
-    seq->n_tentative = 0;
-    for (uint32_t n = (old / grid + 1) * grid; !rc && n <= now; n += grid)
-        rc = at_grid(seq, n, end_of_prompt && n == now, err);
-    if (!rc && end_of_prompt && now % grid)
-        rc = at_grid(seq, now, true, err);
-    return rc;
+        if (seq->groups[g].mass && seq->groups[g].mass_from < n)
+            n = seq->groups[g].mass_from; /* the sums hold rows beyond n, but none before here */
+    return sees_all(seq, n) ? n : 0;
 }
 
 int soq__kv_rollback(struct soq__kv_seq *seq, uint32_t n, struct soq_error *err)
 {
     struct soq__kv_cache *c = seq->cache;
+    uint32_t point = soq__kv_rollback_point(seq, n);
 
     if (seq->n_tentative || n > seq->n_committed)
         return soq__fail(err, SOQ_EINVAL, "KV cache: cannot go back to %u entries, %u are committed", n, seq->n_committed);
+    if (n && point != n && c->state_size)
+        return soq__fail(err, SOQ_EINVAL, "KV cache: the policy keeps a state, which has no earlier copy to go back to");
+    if (n && point != n)
+        return soq__fail(err, SOQ_EINVAL,
+                         "KV cache: cannot go back to %u entries: some that rows there see are already freed, or the policy has "
+                         "added up what later rows saw; go back to %u",
+                         n, point);
     if (n == seq->n_committed)
         return 0;
-    if (n && c->policy.ops->state_size)
-        return soq__fail(err, SOQ_EINVAL, "KV cache: the policy keeps a state, which has no earlier copy to go back to");
-    for (uint32_t g = 0; n && g < c->n_groups; g++)
-        if (seq->groups[g].freed_to > visible_from(&c->groups[g].layout, n))
-            return soq__fail(err, SOQ_EINVAL, "KV cache: cannot go back to %u entries, those before %u are already freed", n,
-                             seq->groups[g].freed_to);
-    for (uint32_t g = 0; g < c->n_groups; g++) {
-        drop_blocks(seq, g, blocks_for(c, n), blocks_for(c, seq->n_committed));
-        if (!n)
-            seq->groups[g].freed_to = 0;
+    if (!n) {
+        soq__kv_empty(seq);
+        return 0;
     }
-    if (!n && seq->policy_state)
-        memset(seq->policy_state, 0, c->policy.ops->state_size);
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        soq__kv_drop_blocks(seq, g, soq__kv_blocks(c, n), soq__kv_blocks(c, seq->n_committed));
+        soq__kv_mass_drop(&seq->groups[g]); /* it held later rows only */
+    }
     seq->n_committed = n;
+    seq->n_prompt = n < seq->n_prompt ? n : seq->n_prompt;
+    return 0;
+}
+
+/* ---- Forks --------------------------------------------------------------------------------------------------------------- */
+
+static size_t lines_of(const struct soq__kv_group *group)
+{
+    return (size_t)group->layout->n_layers * group->layout->n_heads;
+}
+
+/* Survivors' positions and sums of mass of one group. */
+static int fork_lists(struct soq__kv_seq *dst, const struct soq__kv_seq *src, uint32_t g, struct soq_error *err)
+{
+    const struct soq__kv_seq_group *from = &src->groups[g];
+    struct soq__kv_seq_group *to = &dst->groups[g];
+    size_t lines = lines_of(&src->cache->groups[g]), n = lines * (from->n_selected - from->base);
+
+    to->freed_to = from->freed_to;
+    to->base = from->base;
+    to->n_selected = from->n_selected;
+    if (from->positions) {
+        to->positions = soq__alloc_array(n, sizeof *to->positions);
+        if (to->positions)
+            memcpy(to->positions, from->positions, n * sizeof *to->positions);
+    }
+    if (from->mass) {
+        to->mass = soq__alloc_array(lines * from->mass_cap, sizeof *to->mass);
+        to->mass_cap = from->mass_cap;
+        to->mass_from = from->mass_from;
+        if (to->mass)
+            memcpy(to->mass, from->mass, lines * from->mass_cap * sizeof *to->mass);
+    }
+    if (!to->positions != !from->positions || !to->mass != !from->mass)
+        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for a fork");
+    return 0;
+}
+
+static int fork_blocks(struct soq__kv_seq *dst, const struct soq__kv_seq *src, uint32_t g, struct soq_error *err)
+{
+    struct soq__kv_cache *c = src->cache;
+    const struct soq__kv_seq_group *from = &src->groups[g];
+    struct soq__kv_seq_group *to = &dst->groups[g];
+
+    for (uint32_t i = 0; i < soq__kv_blocks(c, src->n_committed); i++) {
+        struct soq_step_edit edit = {.slot = dst->slot, .group = g, .index = i, .block = from->table[i]};
+        int rc;
+
+        if (from->table[i] == SOQ_BLOCK_NONE)
+            continue;
+        rc = soq__kv_push_edit(c, edit, err); /* if later ones fail this names a block that dst does not list: nothing reads it */
+        if (rc)
+            return rc;
+        soq__kv_block_ref(c->groups[g].pool, from->table[i]);
+        to->table[i] = from->table[i];
+        to->n_held++;
+        dst->pools[c->groups[g].layout->pool].held++;
+    }
+    return 0;
+}
+
+static int check_forks(const struct soq__kv_cache *c, struct soq_error *err)
+{
+    for (uint32_t i = 0; i < c->n_policies; i++)
+        if (c->policies[i].ops->traits & SOQ_POLICY_NO_FORK)
+            return soq__fail(err, SOQ_EUNSUPPORTED, "KV cache: sequences of the policy %s cannot be forked",
+                             c->policies[i].name);
     return 0;
 }
 
 int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct soq_error *err)
 {
     struct soq__kv_cache *c = src->cache;
+    int rc = check_forks(c, err);
 
-    for (uint32_t g = 0; g < c->n_groups; g++) {
-        const struct soq__kv_seq_group *from = &src->groups[g];
-        struct soq__kv_seq_group *to = &dst->groups[g];
-
-        for (uint32_t i = 0; i < blocks_for(c, src->n_committed); i++) {
-            int rc = 0;
-
-            if (from->table[i] == SOQ_BLOCK_NONE)
-                continue;
-            rc = soq__kv_push_edit(
-                c, (struct soq_step_edit){.slot = dst->slot, .group = g, .index = i, .block = from->table[i]}, err);
-            if (rc) { /* edits already pushed name blocks that dst does not list, which nothing reads */
-                soq__kv_rollback(dst, 0, NULL);
-                return rc;
-            }
-            soq__kv_block_ref(&c->groups[g].pool, from->table[i]);
-            to->table[i] = from->table[i];
-            to->n_held++;
-            dst->n_committed = (i + 1) * c->block_tokens;
-        }
-        to->freed_to = from->freed_to;
+    for (uint32_t g = 0; !rc && g < c->n_groups; g++) {
+        rc = fork_lists(dst, src, g, err);
+        if (!rc)
+            rc = fork_blocks(dst, src, g, err);
     }
-    if (src->policy_state)
-        memcpy(dst->policy_state, src->policy_state, c->policy.ops->state_size);
+    if (!rc && src->policy_state)
+        memcpy(dst->policy_state, src->policy_state, c->state_size);
     dst->n_committed = src->n_committed;
-    if (!soq__kv_promises_fit(c)) { /* the source may have to copy its tail now */
-        soq__kv_rollback(dst, 0, NULL);
-        return soq__fail(err, SOQ_EBUSY, "KV cache: no room for another fork under the limit of %.1f MiB; raise [kv] memory",
-                         (double)c->budget.limit / (1 << 20));
-    }
-    return 0;
+    dst->n_prompt = src->n_prompt < src->n_committed ? src->n_prompt : src->n_committed;
+    if (!rc && !soq__kv_promises_fit(c)) /* the source may have to copy its tail now */
+        rc = soq__fail(err, SOQ_EBUSY, "KV cache: no room for another fork under the limit of %.1f MiB; raise [kv] memory",
+                       (double)c->budget.limit / (1 << 20));
+    if (rc)
+        soq__kv_empty(dst);
+    return rc;
 }
 
-/* ---- What the backend reads -----------------------------------------------------------------------------------------------
- */
+/* ---- What the backend reads ---------------------------------------------------------------------------------------------- */
 
 static void put_segment(const struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last, struct soq_step_segment *out)
 {
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+
     *out = (struct soq_step_segment){
         .group = g,
-        .n_layers = seq->cache->groups[g].layout.n_layers,
-        .n_heads = seq->cache->groups[g].layout.planes[0].heads,
+        .n_layers = layout->n_layers,
+        .n_heads = layout->n_heads,
         .first_entry = first,
         .n_entries = last - first,
     };
+}
+
+/* A group whose positions count by slot: sinks, then the rest up to `end`. */
+static uint32_t put_by_slot(const struct soq__kv_seq *seq, uint32_t g, uint32_t end, struct soq_step_segment *out)
+{
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+    uint32_t n = 0, sinks = sg->base + layout->sinks < end ? sg->base + layout->sinks : end;
+
+    if (layout->sinks) {
+        put_segment(seq, g, sg->base, sinks, &out[n]);
+        out[n].flags = layout->window ? SOQ_SEGMENT_ROLLING : sg->base ? SOQ_SEGMENT_ROTATE : 0;
+        out[n].rotation = layout->window ? 0 : sg->base;
+        n++;
+    }
+    if (sinks < end || !n)
+        put_segment(seq, g, sg->freed_to > sinks ? sg->freed_to : sinks, end, &out[n++]);
+    return n;
+}
+
+/* A group with original positions: what is held of the sinks where entries behind them are gone, then the rest. */
+static uint32_t put_plain(const struct soq__kv_seq *seq, uint32_t g, uint32_t end, struct soq_step_segment *out)
+{
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    uint32_t n = 0, p = seq->cache->block_tokens, sinks = 0;
+
+    while (sinks < sg->freed_to && sg->table[sinks / p] != SOQ_BLOCK_NONE)
+        sinks += p;
+    if (sinks && sinks < sg->freed_to)
+        put_segment(seq, g, 0, sinks, &out[n++]);
+    put_segment(seq, g, sg->freed_to > sg->base ? sg->freed_to : sg->base, end, &out[n++]);
+    return n;
 }
 
 uint32_t soq__kv_segments(const struct soq__kv_seq *seq, struct soq_step_segment *out, uint32_t max)
@@ -370,13 +371,10 @@ uint32_t soq__kv_segments(const struct soq__kv_seq *seq, struct soq_step_segment
     if (max < soq__kv_max_segments(c))
         return 0;
     for (uint32_t g = 0; g < c->n_groups; g++) {
-        uint32_t freed = seq->groups[g].freed_to, sinks = 0;
+        const struct soq__kv_group_layout *layout = c->groups[g].layout;
+        bool by_slot = layout->policy != SOQ__KV_NO_POLICY && c->policies[layout->policy].plan.slot_positions;
 
-        while (freed && sinks < freed && seq->groups[g].table[sinks / c->block_tokens] != SOQ_BLOCK_NONE)
-            sinks += c->block_tokens;
-        if (sinks && sinks < freed)
-            put_segment(seq, g, 0, sinks, &out[n++]);
-        put_segment(seq, g, freed, end, &out[n++]);
+        n += by_slot ? put_by_slot(seq, g, end, out + n) : put_plain(seq, g, end, out + n);
     }
     return n;
 }
@@ -385,7 +383,15 @@ uint64_t soq__kv_seq_bytes(const struct soq__kv_seq *seq)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t g = 0; g < seq->cache->n_groups; g++)
-        bytes += seq->groups[g].n_held * seq->cache->groups[g].pool.block_bytes;
+    for (uint32_t i = 0; i < seq->cache->n_pools; i++)
+        bytes += seq->pools[i].held * seq->cache->pools[i].block_bytes;
     return bytes;
+}
+
+uint32_t soq__kv_position(const struct soq__kv_seq *seq, uint32_t group, uint32_t layer, uint32_t head, uint32_t e)
+{
+    const struct soq__kv_seq_group *sg = &seq->groups[group];
+    size_t line = (size_t)layer * seq->cache->groups[group].layout->n_heads + head;
+
+    return e < sg->n_selected ? sg->positions[line * (sg->n_selected - sg->base) + e - sg->base] : e;
 }

@@ -1,0 +1,36 @@
+/* One instance of a policy, as the cache asks it: several may rule different layers of a model. */
+#ifndef SOQ_KV_POLICY_H
+#define SOQ_KV_POLICY_H
+
+#include <stdbool.h>
+
+#include "soquete/plugin.h"
+
+#define SOQ__KV_POLICIES_MAX 16
+#define SOQ__KV_NO_POLICY UINT32_MAX /* layers with a window of the model's own, which policies leave alone */
+
+struct soq__kv_policy {
+    const struct soq_kv_policy_ops *ops;
+    void *self;
+    struct soq_kv_plan plan;
+    const char *name; /* for messages */
+    size_t state_at;  /* of its part of a sequence's policy state; the cache's */
+};
+
+static inline bool soq__kv_selects(const struct soq__kv_policy *p)
+{
+    return p->plan.needs & SOQ_NEED_SELECTION;
+}
+
+static inline bool soq__kv_weighs(const struct soq__kv_policy *p)
+{
+    return p->plan.needs & SOQ_NEED_MASS;
+}
+
+/* Whether a selection follows the commit that ends at n tokens. */
+static inline bool soq__kv_selection_is_due(const struct soq__kv_policy *p, uint32_t n, uint32_t n_prompt)
+{
+    return soq__kv_selects(p) && (n == n_prompt || (n > n_prompt && p->plan.every && n % p->plan.every == 0));
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* What sequences will need, and who was promised what. */
+#include "kv/promise.h"
+
+#include "base/error.h"
+#include "kv/internal.h"
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- What a sequence needs ----------------------------------------------------------------------------------------------- */
+
+/* Blocks that entries [first, last) lie in. */
+static uint32_t spanned(uint32_t p, uint32_t first, uint32_t last)
+{
+    return last > first ? (last + p - 1) / p - first / p : 0;
+}
+
+/* ... wherever n entries lie. */
+static uint32_t spanned_anywhere(uint32_t p, uint64_t n)
+{
+    return n ? (uint32_t)((n + 2 * (uint64_t)p - 2 + p - 1) / p) : 0;
+}
+
+/* Before a commit a windowed group holds its sinks, the window behind the first row of the chunk, what has not reached the last
+ * grid point, and the chunk; each end may cut a block. */
+static uint32_t masked_blocks(const struct soq__kv_layout *layout, const struct soq__kv_group_layout *g, uint32_t n_entries,
+                              uint32_t chunk)
+{
+    uint64_t p = layout->block_tokens, all = (n_entries + p - 1) / p, most;
+
+    if (!g->window)
+        return (uint32_t)all;
+    most = (g->sinks + p - 1) / p + ((uint64_t)g->window + chunk + p - 1) / p + 2;
+    return (uint32_t)(most < all ? most : all);
+}
+
+/* A group whose policy selects, at a given moment. Where heads are split nobody knows how a layer's budget spreads over them:
+ * entries are a head's even share, and blocks are rounded up so that their sum is enough. */
+struct selecting {
+    const struct soq__kv_need_params *params;
+    const struct soq__kv_policy *policy;
+    uint32_t layer, n_heads; /* kv heads of the layer */
+    bool is_split;           /* the group holds some of them */
+    uint32_t base, n;        /* entries [base, n) are there */
+};
+
+/* Entries per head after a selection at n. */
+static uint32_t kept_at(const struct selecting *s, uint32_t n)
+{
+    uint64_t all = s->policy->ops->budget(s->policy->self, s->layer, n, s->params->n_prompt);
+    uint64_t each = (all + (s->is_split ? s->n_heads - 1 : 0)) / s->n_heads;
+
+    return each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;
+}
+
+/* Blocks of the group with the most survivors. */
+static uint32_t fresh_blocks(const struct selecting *s, uint32_t n, uint32_t kept)
+{
+    uint32_t p = s->params->layout->block_tokens, held = n - s->base;
+    uint64_t most = s->is_split ? (uint64_t)kept * s->n_heads : kept; /* all of a layer's budget may go to one head */
+
+    if (kept >= held)
+        return 0;
+    return spanned(p, n - (most < held ? (uint32_t)most : held), n);
+}
+
+static void after_prompt(struct selecting *s, struct soq__kv_need *need)
+{
+    uint32_t p = s->params->layout->block_tokens, n = s->params->n_prompt, kept = min_u32(kept_at(s, n), n - s->base);
+    uint32_t all = spanned(p, s->base, n);
+
+    need->prompt += all;
+    need->fresh = max_u32(need->fresh, fresh_blocks(s, n, kept));
+    need->kept += s->is_split ? min_u32(spanned_anywhere(p, kept), all) : spanned(p, n - kept, n);
+    s->base = n - kept;
+    s->n = n;
+}
+
+static void while_decoding(const struct selecting *s, bool is_exact, struct soq__kv_need *need)
+{
+    uint32_t p = s->params->layout->block_tokens, end = s->params->n_entries, every = s->policy->plan.every;
+    uint32_t all = (end + p - 1) / p;
+    uint64_t held = s->n - s->base, kept;
+
+    if (!every || s->n / every == end / every) {
+        need->grown += is_exact ? spanned(p, s->base, end) : min_u32(all, spanned_anywhere(p, held + end - s->n));
+        return;
+    }
+    kept = max_u32((uint32_t)held, kept_at(s, end));
+    need->grown += min_u32(all, spanned_anywhere(p, kept + every));
+    need->again = max_u32(need->again, min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
+}
+
+static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, struct soq__kv_need *need)
+{
+    const struct soq__kv_group_layout *layout = &params->layout->groups[g];
+    const struct soq__kv_seq *seq = params->seq;
+    struct selecting s = {
+        .params = params,
+        .policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &params->policies[layout->policy],
+        .layer = layout->layers[0],
+        .n_heads = params->layout->n_heads,
+        .is_split = layout->n_heads < params->layout->n_heads,
+        .base = seq ? seq->groups[g].base : 0,
+        .n = seq ? seq->n_committed : 0,
+    };
+    bool has_prompt = params->n_prompt > s.n;
+
+    if (!s.policy || !soq__kv_selects(s.policy)) {
+        uint32_t blocks = masked_blocks(params->layout, layout, max_u32(params->n_prompt, s.n), params->chunk);
+
+        need->prompt += blocks;
+        need->kept += blocks;
+        need->grown += masked_blocks(params->layout, layout, params->n_entries, params->chunk);
+        return;
+    }
+    if (has_prompt)
+        after_prompt(&s, need);
+    while_decoding(&s, !has_prompt || !s.is_split, need);
+}
+
+void soq__kv_need(const struct soq__kv_need_params *params, uint32_t pool, struct soq__kv_need *out)
+{
+    *out = (struct soq__kv_need){0};
+    for (uint32_t g = 0; g < params->layout->n_groups; g++)
+        if (params->layout->groups[g].pool == pool)
+            need_of_group(params, g, out);
+}
+
+uint32_t soq__kv_need_peak(const struct soq__kv_need *need)
+{
+    return max_u32(need->prompt + need->fresh, need->grown + need->again);
+}
+
+/* ---- Promises ------------------------------------------------------------------------------------------------------------ */
+
+/* 1 when the sequence's next row lands in a block that others hold too: the copy on write needs one more. */
+static uint32_t tail_copies(const struct soq__kv_seq *seq, uint32_t g)
+{
+    const struct soq__kv_cache *c = seq->cache;
+    soq_block_ref tail;
+
+    if (seq->n_committed % c->block_tokens == 0)
+        return 0;
+    tail = seq->groups[g].table[seq->n_committed / c->block_tokens];
+    return tail != SOQ_BLOCK_NONE && soq__kv_block_is_shared(c->groups[g].pool, tail);
+}
+
+/* Blocks that the sequence holds together with others: when it lets go of them the pool gets nothing back. */
+static uint32_t shared_blocks(const struct soq__kv_seq *seq, uint32_t g)
+{
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    uint32_t p = seq->cache->block_tokens, n = 0;
+
+    for (uint32_t i = max_u32(sg->freed_to, sg->base) / p; i * p < seq->n_committed; i++)
+        n += sg->table[i] != SOQ_BLOCK_NONE && soq__kv_block_is_shared(seq->cache->groups[g].pool, sg->table[i]);
+    return n;
+}
+
+/* Blocks behind a window go as rows come, those of a selection when it is due. */
+static bool will_let_go(const struct soq__kv_seq *seq, uint32_t g)
+{
+    const struct soq__kv_group *group = &seq->cache->groups[g];
+
+    if (group->selects)
+        return seq->n_committed < seq->n_prompt || seq->cache->policies[group->layout->policy].plan.every;
+    return group->layout->window;
+}
+
+/* Promised to sequences beyond what they hold, in blocks of a pool. */
+static uint64_t promised(const struct soq__kv_cache *c, uint32_t pool)
+{
+    uint64_t blocks = 0;
+
+    for (uint32_t i = 0; i < c->max_slots; i++) {
+        const struct soq__kv_seq *seq = c->slots[i];
+
+        if (!seq || !seq->pools[pool].peak)
+            continue;
+        for (uint32_t g = 0; g < c->n_groups; g++)
+            if (c->groups[g].layout->pool == pool)
+                blocks += will_let_go(seq, g) ? shared_blocks(seq, g) : tail_copies(seq, g);
+        if (seq->pools[pool].peak > seq->pools[pool].held)
+            blocks += seq->pools[pool].peak - seq->pools[pool].held;
+    }
+    return blocks;
+}
+
+bool soq__kv_promises_fit(const struct soq__kv_cache *c)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < c->n_pools; i++)
+        bytes += soq__kv_pool_bytes_for(&c->pools[i], c->pools[i].n_used + promised(c, i));
+    return bytes <= c->budget.limit;
+}
+
+static int refuse(const struct soq__kv_seq *seq, uint32_t n_entries, struct soq_error *err)
+{
+    const struct soq__kv_cache *c = seq->cache;
+    uint64_t alone = 0;
+
+    for (uint32_t i = 0; i < c->n_pools; i++)
+        alone += ((uint64_t)seq->pools[i].peak + c->pools[i].blocks_per_slab - 1) / c->pools[i].blocks_per_slab *
+                 c->pools[i].slab_bytes;
+    if (alone > c->budget.limit)
+        return soq__fail(err, SOQ_ELIMIT,
+                         "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens "
+                         "([engine] max_tokens)",
+                         n_entries, (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
+    return soq__fail(
+        err, SOQ_EBUSY,
+        "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)", n_entries,
+        (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
+}
+
+/* What the sequence will need at most of a pool from here on. */
+static uint32_t peak_of(const struct soq__kv_seq *seq, uint32_t pool, uint32_t n_prompt, uint32_t n_entries)
+{
+    const struct soq__kv_cache *c = seq->cache;
+    const struct soq__kv_need_params params = {
+        .layout = c->layout,
+        .policies = c->policies,
+        .seq = seq,
+        .chunk = c->chunk,
+        .n_prompt = n_prompt,
+        .n_entries = n_entries,
+    };
+    struct soq__kv_need need;
+
+    soq__kv_need(&params, pool, &need);
+    return soq__kv_need_peak(&need);
+}
+
+int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_prompt, uint32_t n_entries, struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    const struct soq__kv_seq before = *seq;
+    int rc;
+
+    if (n_entries > c->context)
+        return soq__fail(err, SOQ_ELIMIT, "%u tokens exceed the context of %u; raise [model] context", n_entries, c->context);
+    for (uint32_t i = 0; i < c->n_pools; i++) {
+        seq->pools[i].before = seq->pools[i].peak;
+        seq->pools[i].peak = peak_of(seq, i, n_prompt, n_entries);
+    }
+    seq->n_prompt = n_prompt;
+    seq->n_promised = n_entries;
+    if (soq__kv_promises_fit(c))
+        return 0;
+    rc = refuse(seq, n_entries, err);
+    for (uint32_t i = 0; i < c->n_pools; i++)
+        seq->pools[i].peak = seq->pools[i].before;
+    seq->n_prompt = before.n_prompt;
+    seq->n_promised = before.n_promised;
+    return rc;
+}
+
+void soq__kv_unreserve(struct soq__kv_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->cache->n_pools; i++)
+        seq->pools[i].peak = 0;
+    seq->n_promised = 0;
+}
+
+void soq__kv_shrink_promise(struct soq__kv_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->cache->n_pools; i++)
+        if (seq->pools[i].peak)
+            seq->pools[i].peak = min_u32(seq->pools[i].peak, peak_of(seq, i, seq->n_prompt, seq->n_promised));
+}

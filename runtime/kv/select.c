@@ -1,0 +1,482 @@
+/* Selection: policies say which entries stay, survivors move together into fresh blocks, the old ones go back.
+ *
+ * All policies are asked, and their answers checked, before anything changes. Then group by group: fresh blocks, a copy by the
+ * backend, the table swapped, the old blocks given back, the group with the most survivors first, so that beside what is held
+ * there is never more than that group's survivors. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "kv/internal.h"
+
+struct soq__kv_selected {
+    uint32_t n_keep;
+    uint32_t *keep; /* [n_layers][n_heads][n_keep] indices into what the group holds, oldest first; NULL: nothing is selected */
+};
+
+/* ---- Asking -------------------------------------------------------------------------------------------------------------- */
+
+/* A policy's selection at n entries, and the room to ask about one layer. */
+struct asking {
+    struct soq__kv_seq *seq;
+    const struct soq__kv_policy *policy;
+    uint32_t policy_index, n;
+    struct soq__kv_selected *selected;
+    uint32_t n_heads, head_dim, most; /* entries of a head, at most */
+    struct soq_kv_head *heads;        /* [n_heads] */
+    uint32_t *positions, *keep;       /* [n_heads][most] */
+    double *mass;                     /* [n_heads][most]; NULL: not wanted */
+    float *keys;                      /* [n_heads][most][head_dim]; NULL: not wanted */
+    float *tile;                      /* [block_tokens][head_dim] of keys */
+    void *packed;                     /* a tile as it is stored */
+    void *scratch;
+};
+
+static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, struct soq_error *err)
+{
+    soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u, head %u", a->policy->name, a->n, layer, head);
+    return -SOQ_EINVAL;
+}
+
+/* The tile of keys in block `block` as the codec stored it. */
+static int read_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, uint64_t offset, const void **out,
+                     struct soq_error *err)
+{
+    const struct soq__kv_pool *pool = g->pool;
+    soq_buffer slab = pool->slabs[block / pool->blocks_per_slab].buffer;
+
+    offset += block % pool->blocks_per_slab * pool->block_bytes;
+    *out = a->packed;
+    if (strcmp(g->owner.memory->domain, "host") == 0) {
+        *out = (const char *)(uintptr_t)slab + offset;
+        return 0;
+    }
+    return g->owner.memory->memory->buffer_read(g->owner.memory_self, slab, offset, a->packed,
+                                                g->layout->planes[0].format.tile_bytes, err);
+}
+
+/* Keys of one head, decoded: [n - base][head_dim]. Keys are the first plane of a block: tiles [layer][head]. */
+static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t layer, uint32_t head, float *keys,
+                     struct soq_error *err)
+{
+    const struct soq__kv_cache *c = a->seq->cache;
+    const struct soq__kv_group *g = &c->groups[part->group];
+    const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
+    const struct soq_kv_plane *plane = &g->layout->planes[0];
+    uint64_t offset = ((uint64_t)part->index * plane->heads + head) * plane->format.tile_bytes;
+    uint32_t p = c->block_tokens;
+    struct soq_kv_tile tile = {.struct_size = sizeof tile,
+                               .role = plane->role,
+                               .layer = layer,
+                               .head = part->first_head + head,
+                               .tokens = p,
+                               .width = plane->width};
+
+    for (uint32_t i = sg->base / p; i * p < a->n; i++) {
+        uint32_t first = i * p > sg->base ? i * p : sg->base, last = (i + 1) * p < a->n ? (i + 1) * p : a->n;
+        const void *packed;
+        int rc = read_tile(a, g, sg->table[i], offset, &packed, err);
+
+        if (!rc)
+            rc = c->codec_k->decode(c->codec_k_self, &tile, packed, a->tile, err);
+        if (rc)
+            return rc;
+        memcpy(keys + (size_t)(first - sg->base) * a->head_dim, a->tile + (size_t)(first - i * p) * a->head_dim,
+               (size_t)(last - first) * a->head_dim * sizeof *keys);
+    }
+    return 0;
+}
+
+/* Fills what the policy sees of one head; `at` counts the layer's heads. */
+static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t layer, uint32_t head, struct soq_error *err)
+{
+    const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
+    uint32_t at = part->first_head + head, n = a->n - sg->base;
+    size_t line = (size_t)part->index * part->n_heads + head, room = (size_t)at * a->most;
+
+    a->heads[at] = (struct soq_kv_head){
+        .n = n,
+        .n_keep = n,
+        .positions = a->positions + room,
+        .mass = a->mass ? a->mass + room : NULL,
+        .keys = a->keys ? a->keys + room * a->head_dim : NULL,
+        .keep = a->keep + room,
+    };
+    for (uint32_t i = 0; i < n; i++) {
+        a->positions[room + i] = soq__kv_position(a->seq, part->group, part->index, head, sg->base + i);
+        a->keep[room + i] = i;
+        if (a->mass)
+            a->mass[room + i] = sg->mass ? (double)sg->mass[line * sg->mass_cap + sg->base + i] / (double)SOQ_MASS_ONE : 0;
+    }
+    return a->keys ? read_keys(a, part, layer, head, a->keys + room * a->head_dim, err) : 0;
+}
+
+/* ---- Checking ------------------------------------------------------------------------------------------------------------ */
+
+static int check_order(const struct soq_kv_head *h, struct soq_error *err)
+{
+    if (h->n_keep > h->n)
+        return soq__fail(err, SOQ_EINVAL, "keeps %u entries of %u", h->n_keep, h->n);
+    for (uint32_t i = 0; i < h->n_keep; i++)
+        if (h->keep[i] >= h->n || (i && h->keep[i] <= h->keep[i - 1]))
+            return soq__fail(err, SOQ_EINVAL, "keep[%u] = %u is not an ascending index below %u", i, h->keep[i], h->n);
+    return 0;
+}
+
+/* Positions by slot: the first `sinks` entries are positions 0, 1, ..., the others one run up to the end. */
+static int check_slots(const struct soq_kv_head *h, uint32_t sinks, uint32_t n, struct soq_error *err)
+{
+    for (uint32_t i = 0; i < h->n_keep; i++) {
+        uint32_t position = h->positions[h->keep[i]], wanted = i < sinks ? i : n - h->n_keep + i;
+
+        if (position != wanted)
+            return soq__fail(err, SOQ_EINVAL,
+                             "entry %u of %u is position %u, not %u: with positions by slot the first %u positions stay and "
+                             "the last ones",
+                             i, h->n_keep, position, wanted, sinks);
+    }
+    return 0;
+}
+
+/* Takes the answer for one head into the group's lists, which all have the length of the first. */
+static int take_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, struct soq_error *err)
+{
+    const struct soq__kv_group_layout *layout = a->seq->cache->groups[part->group].layout;
+    const struct soq_kv_head *h = &a->heads[part->first_head + head];
+    struct soq__kv_selected *s = &a->selected[part->group];
+    size_t lines = (size_t)layout->n_layers * layout->n_heads, line = (size_t)part->index * layout->n_heads + head;
+    int rc = check_order(h, err);
+
+    if (!rc && a->policy->plan.slot_positions && h->n_keep < h->n)
+        rc = check_slots(h, a->policy->plan.sinks, a->n, err);
+    if (rc)
+        return rc;
+    if (!s->keep) {
+        s->n_keep = h->n_keep;
+        s->keep = soq__alloc_array(lines * h->n_keep, sizeof *s->keep);
+    }
+    if (!s->keep)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    if (s->n_keep != h->n_keep)
+        return soq__fail(err, SOQ_EINVAL, "keeps %u entries where layer %u, head %u keeps %u; its plan asks for no such budgets",
+                         h->n_keep, layout->layers[0], layout->first_head, s->n_keep);
+    memcpy(s->keep + line * s->n_keep, h->keep, s->n_keep * sizeof *s->keep);
+    return 0;
+}
+
+static int check_budget(const struct asking *a, uint32_t layer, struct soq_error *err)
+{
+    uint64_t all = 0, budget = a->policy->ops->budget(a->policy->self, layer, a->n, a->seq->n_prompt);
+
+    for (uint32_t h = 0; h < a->n_heads; h++)
+        all += a->heads[h].n_keep;
+    if (all <= budget)
+        return 0;
+    return soq__fail(err, SOQ_EINVAL,
+                     "[kv] policy = %s: selection at %u tokens: layer %u: keeps %llu entries, but its budget() says %llu",
+                     a->policy->name, a->n, layer, (unsigned long long)all, (unsigned long long)budget);
+}
+
+/* ---- A layer, a policy, all ---------------------------------------------------------------------------------------------- */
+
+static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
+{
+    const struct soq__kv_layout *layout = a->seq->cache->layout;
+    const struct soq__kv_part *first = &layout->parts[layout->first_part[layer]];
+    const struct soq__kv_part *end = &layout->parts[layout->first_part[layer + 1]];
+    struct soq_kv_selection selection = {
+        .struct_size = sizeof selection,
+        .layer = layer,
+        .n_layers = layout->n_layers,
+        .n_heads = a->n_heads,
+        .head_dim = a->head_dim,
+        .group_heads = layout->group_heads,
+        .n_positions = a->n,
+        .end_of_prompt = a->n == a->seq->n_prompt,
+        .n_prompt = a->seq->n_prompt,
+        .n_queries = a->seq->groups[first->group].mass ? a->n - a->seq->groups[first->group].mass_from : 0,
+        .head_stride = sizeof *a->heads,
+        .heads = a->heads,
+        .scratch = a->scratch,
+    };
+    char *state = a->seq->policy_state;
+    int rc = 0;
+
+    for (const struct soq__kv_part *part = first; part < end; part++)
+        for (uint32_t h = 0; h < part->n_heads; h++)
+            if (show_head(a, part, layer, h, err))
+                return fail_for(a, layer, part->first_head + h, err);
+    rc = a->policy->ops->select(a->policy->self, state ? state + a->policy->state_at : NULL, &selection, err);
+    if (rc) {
+        soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u", a->policy->name, a->n, layer);
+        return rc;
+    }
+    for (const struct soq__kv_part *part = first; part < end; part++)
+        for (uint32_t h = 0; h < part->n_heads; h++)
+            if (take_head(a, part, h, err))
+                return fail_for(a, layer, part->first_head + h, err);
+    return check_budget(a, layer, err);
+}
+
+static bool rules_layer(const struct asking *a, uint32_t layer)
+{
+    const struct soq__kv_layout *layout = a->seq->cache->layout;
+
+    return layout->groups[layout->parts[layout->first_part[layer]].group].policy == a->policy_index;
+}
+
+static void asking_done(struct asking *a)
+{
+    soq__free(a->heads);
+    soq__free(a->positions);
+    soq__free(a->keep);
+    soq__free(a->mass);
+    soq__free(a->keys);
+    soq__free(a->tile);
+    soq__free(a->packed);
+    soq__free(a->scratch);
+}
+
+static int asking_init(struct asking *a, struct soq_error *err)
+{
+    const struct soq__kv_cache *c = a->seq->cache;
+    const struct soq_kv_plane *plane = &c->layout->groups[0].planes[0];
+    bool keys = a->policy->plan.needs & SOQ_NEED_KEYS, mass = soq__kv_weighs(a->policy);
+    size_t entries;
+    uint64_t scratch;
+
+    a->n_heads = c->layout->n_heads;
+    a->head_dim = plane->width;
+    for (uint32_t g = 0; g < c->n_groups; g++)
+        if (c->groups[g].layout->policy == a->policy_index && a->n - a->seq->groups[g].base > a->most)
+            a->most = a->n - a->seq->groups[g].base;
+    entries = (size_t)a->n_heads * a->most;
+    scratch = a->policy->ops->scratch.fixed + a->policy->ops->scratch.per_entry * entries;
+    a->heads = soq__alloc_array(a->n_heads, sizeof *a->heads);
+    a->positions = soq__alloc_array(entries, sizeof *a->positions);
+    a->keep = soq__alloc_array(entries, sizeof *a->keep);
+    a->mass = mass ? soq__alloc_array(entries, sizeof *a->mass) : NULL;
+    a->keys = keys ? soq__alloc_array(entries, a->head_dim * sizeof *a->keys) : NULL;
+    a->tile = keys ? soq__alloc_array(c->block_tokens, a->head_dim * sizeof *a->tile) : NULL;
+    a->packed = keys ? soq__alloc_aligned(64, plane->format.tile_bytes) : NULL;
+    a->scratch = scratch ? soq__alloc_aligned(64, scratch) : NULL;
+    if (a->heads && a->positions && a->keep && (a->mass || !mass) && ((a->keys && a->tile && a->packed) || !keys) &&
+        (a->scratch || !scratch))
+        return 0;
+    asking_done(a);
+    return soq__fail(err, SOQ_ENOMEM, "[kv] policy = %s: out of memory for a selection among %u entries", a->policy->name,
+                     a->most);
+}
+
+static int ask_policy(struct soq__kv_seq *seq, uint32_t policy, uint32_t n, struct soq__kv_selected *selected,
+                      struct soq_error *err)
+{
+    struct asking a = {.seq = seq, .policy = &seq->cache->policies[policy], .policy_index = policy, .n = n, .selected = selected};
+    int rc = asking_init(&a, err);
+
+    if (rc)
+        return rc;
+    for (uint32_t l = 0; !rc && l < seq->cache->layout->n_layers; l++)
+        if (rules_layer(&a, l))
+            rc = ask_layer(&a, l, err);
+    asking_done(&a);
+    return rc;
+}
+
+int soq__kv_select(struct soq__kv_seq *seq, uint32_t n, struct soq__kv_selected **out, struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    struct soq__kv_selected *selected = NULL;
+    int rc = 0;
+
+    for (uint32_t i = 0; !rc && i < c->n_policies; i++) {
+        if (!soq__kv_selection_is_due(&c->policies[i], n, seq->n_prompt))
+            continue;
+        if (!selected && !(selected = soq__alloc_zero(c->n_groups, sizeof *selected)))
+            return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for a selection");
+        rc = ask_policy(seq, i, n, selected, err);
+    }
+    if (rc)
+        soq__kv_selected_free(selected, c->n_groups);
+    else
+        *out = selected;
+    return rc;
+}
+
+void soq__kv_selected_free(struct soq__kv_selected *selected, uint32_t n_groups)
+{
+    for (uint32_t g = 0; selected && g < n_groups; g++)
+        soq__free(selected[g].keep);
+    soq__free(selected);
+}
+
+/* ---- Doing --------------------------------------------------------------------------------------------------------------- */
+
+/* What a group becomes. */
+struct compaction {
+    uint32_t base, n_blocks;
+    soq_block_ref *blocks; /* [n_blocks] fresh */
+    uint32_t *positions;   /* [n_layers][n_heads][n_keep] */
+};
+
+static void undo(struct soq__kv_cache *c, uint32_t g, struct compaction *new, uint32_t n_edits)
+{
+    for (uint32_t i = 0; new->blocks && i < new->n_blocks; i++)
+        soq__kv_block_unref(c->groups[g].pool, new->blocks[i]);
+    soq__free(new->blocks);
+    soq__free(new->positions);
+    c->n_edits = n_edits;
+}
+
+/* Fresh blocks, and the edits that name them. */
+static int take_blocks(struct soq__kv_seq *seq, uint32_t g, struct compaction *new, struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    uint32_t wanted = soq__kv_blocks(c, seq->n_committed) - new->base / c->block_tokens;
+    int rc = 0;
+
+    if (new->base == seq->n_committed)
+        return 0;
+    while (!rc && new->n_blocks < wanted) {
+        soq_block_ref *block = &new->blocks[new->n_blocks];
+
+        rc = soq__kv_block_alloc(c->groups[g].pool, block, err);
+        if (rc)
+            return rc;
+        rc = soq__kv_push_edit(c,
+                               (struct soq_step_edit){.slot = seq->slot,
+                                                      .group = g,
+                                                      .index = new->base / c->block_tokens + new->n_blocks,
+                                                      .block = *block},
+                               err);
+        new->n_blocks++;
+    }
+    return rc;
+}
+
+/* Copies the survivors. keep counts from the group's base, the backend from the first block that is held. */
+static int gather(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, const struct compaction *new,
+                  struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    const struct soq__kv_group *group = &c->groups[g];
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    uint32_t p = c->block_tokens, first = sg->base / p;
+    size_t n = (size_t)group->layout->n_layers * group->layout->n_heads * s->n_keep;
+    struct soq_kv_gather_args args = {
+        .struct_size = sizeof args,
+        .n_keep = s->n_keep,
+        .group = group->handle,
+        .src = sg->table + first,
+        .dst = new->blocks,
+        .n_src = soq__kv_blocks(c, seq->n_committed) - first,
+        .n_dst = new->n_blocks,
+        .dst_first = new->base % p,
+        .keep = s->keep,
+    };
+    int rc;
+
+    if (!n)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        s->keep[i] += sg->base % p;
+    rc = group->owner.attention->attention->kv_gather(group->owner.attention_self, &args, err);
+    for (size_t i = 0; i < n; i++)
+        s->keep[i] -= sg->base % p;
+    return rc;
+}
+
+static void list_positions(const struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, uint32_t *positions)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+
+    for (uint32_t l = 0; l < layout->n_layers; l++)
+        for (uint32_t h = 0; h < layout->n_heads; h++) {
+            size_t line = ((size_t)l * layout->n_heads + h) * s->n_keep;
+
+            for (uint32_t i = 0; i < s->n_keep; i++)
+                positions[line + i] = soq__kv_position(seq, g, l, h, seq->groups[g].base + s->keep[line + i]);
+        }
+}
+
+/* Sums go with their entries. These move up, so the last is moved first. */
+static void move_mass(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, uint32_t base)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+    struct soq__kv_seq_group *sg = &seq->groups[g];
+
+    for (size_t line = 0; sg->mass && line < (size_t)layout->n_layers * layout->n_heads; line++) {
+        uint64_t *sums = sg->mass + line * sg->mass_cap;
+        const uint32_t *keep = s->keep + line * s->n_keep;
+
+        for (uint32_t i = s->n_keep; i-- > 0;)
+            sums[base + i] = sums[sg->base + keep[i]];
+    }
+}
+
+static void swap_in(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, const struct compaction *new)
+{
+    struct soq__kv_cache *c = seq->cache;
+    struct soq__kv_group *group = &c->groups[g];
+    struct soq__kv_seq_group *sg = &seq->groups[g];
+    uint32_t n = seq->n_committed, used = group->pool->n_used;
+
+    soq__kv_drop_blocks(seq, g, sg->base / c->block_tokens, soq__kv_blocks(c, n));
+    c->stats.freed += (used - group->pool->n_used) * group->pool->block_bytes;
+    c->stats.evicted += (uint64_t)(n - sg->base - s->n_keep) * group->layout->n_layers * group->layout->n_heads;
+    for (uint32_t i = 0; i < new->n_blocks; i++)
+        sg->table[new->base / c->block_tokens + i] = new->blocks[i];
+    sg->n_held += new->n_blocks;
+    seq->pools[group->layout->pool].held += new->n_blocks;
+    soq__free(sg->positions);
+    sg->positions = new->positions;
+    sg->base = new->base;
+    sg->n_selected = n;
+}
+
+static int compact_group(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    const struct soq__kv_group_layout *layout = c->groups[g].layout;
+    struct compaction new = {.base = seq->n_committed - s->n_keep};
+    uint32_t n_edits = c->n_edits;
+    int rc;
+
+    new.blocks = soq__alloc_array(soq__kv_blocks(c, seq->n_committed), sizeof *new.blocks);
+    new.positions = soq__alloc_array((size_t)layout->n_layers * layout->n_heads * s->n_keep, sizeof *new.positions);
+    if (!new.blocks || !new.positions) {
+        rc = soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for a selection");
+    } else {
+        list_positions(seq, g, s, new.positions);
+        rc = take_blocks(seq, g, &new, err);
+    }
+    if (!rc)
+        rc = gather(seq, g, s, &new, err);
+    if (rc) {
+        undo(c, g, &new, n_edits);
+        return rc;
+    }
+    move_mass(seq, g, s, new.base);
+    swap_in(seq, g, s, &new);
+    soq__free(new.blocks);
+    return 0;
+}
+
+int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err)
+{
+    struct soq__kv_cache *c = seq->cache;
+    uint32_t largest = 0;
+    int rc = 0;
+
+    for (uint32_t g = 1; g < c->n_groups; g++)
+        largest = selected[g].keep && selected[g].n_keep > selected[largest].n_keep ? g : largest;
+    for (uint32_t i = 0; !rc && i < c->n_groups; i++) {
+        uint32_t g = i == 0 ? largest : i <= largest ? i - 1 : i;
+
+        if (selected[g].keep && selected[g].n_keep < seq->n_committed - seq->groups[g].base)
+            rc = compact_group(seq, g, &selected[g], err);
+    }
+    if (!rc)
+        c->stats.selections++;
+    return rc;
+}
