@@ -7,6 +7,7 @@
 #include "cli/out.h"
 #include "cli/stats.h"
 #include "config/settings.h"
+#include "kv/promise.h"
 
 #define LENGTHS_MAX 32
 
@@ -49,7 +50,8 @@ struct kvcalc {
     struct soq_runtime *runtime;
     struct soq__host host;
     struct soq__hparams hparams;
-    struct soq__role_instance policy, codec_k, codec_v;
+    struct soq__policies policies;
+    struct soq__role_instance codec_k, codec_v;
     struct soq__kv_layout layout;
     int64_t lengths[LENGTHS_MAX];
     size_t n_lengths;
@@ -108,36 +110,47 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
         enum soq_role role;
         const char *key;
     } wanted[] = {
-        {&k->policy, SOQ_ROLE_KV_POLICY, "policy"},
         {&k->codec_k, SOQ_ROLE_KV_CODEC, "codec_k"},
         {&k->codec_v, SOQ_ROLE_KV_CODEC, "codec_v"},
     };
     int rc = 0;
 
-    soq__host_init(&k->host, NULL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && !rc; i++)
         rc = soq__role_init(wanted[i].instance, k->runtime->registry, k->runtime->settings, wanted[i].role,
                             soq__settings_string(k->runtime->settings, "kv", wanted[i].key), &k->host.services, err);
     return rc;
 }
 
+static int plan(struct kvcalc *k, struct soq_error *err)
+{
+    struct soq__policies_params p = {
+        .registry = k->runtime->registry,
+        .settings = k->runtime->settings,
+        .host = &k->host.services,
+        .hparams = &k->hparams,
+    };
+
+    for (size_t i = 0; i < k->n_lengths; i++)
+        p.context = k->lengths[i] > p.context ? (uint32_t)k->lengths[i] : p.context;
+    return soq__policies_init(&k->policies, &p, err);
+}
+
 static int lay_out(struct kvcalc *k, struct soq_error *err)
 {
     const struct soq__settings *settings = k->runtime->settings;
-    struct soq__kv_layout_params p = {.hparams = &k->hparams};
-    uint32_t longest = 0;
-    int rc;
+    const struct soq__kv_layout_params p = {
+        .hparams = &k->hparams,
+        .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
+        .policies = k->policies.kv,
+        .layer_policy = k->policies.of_layer,
+        .codec_k = k->codec_k.plugin->ops.kv_codec,
+        .codec_k_self = k->codec_k.self,
+        .codec_v = k->codec_v.plugin->ops.kv_codec,
+        .codec_v_self = k->codec_v.self,
+    };
 
-    for (size_t i = 0; i < k->n_lengths; i++)
-        longest = k->lengths[i] > longest ? (uint32_t)k->lengths[i] : longest;
-    p.block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens");
-    p.codec_k = k->codec_k.plugin->ops.kv_codec;
-    p.codec_k_self = k->codec_k.self;
-    p.codec_v = k->codec_v.plugin->ops.kv_codec;
-    p.codec_v_self = k->codec_v.self;
     k->chunk = (uint32_t)soq__settings_int(settings, "engine", "chunk");
-    rc = soq__policy_plan(&k->policy, &k->hparams, longest, p.block_tokens, &p.plan, err);
-    return rc ? rc : soq__kv_layout_init(&k->layout, &p, err);
+    return soq__kv_layout_init(&k->layout, &p, err);
 }
 
 /* ---- Output */
@@ -151,41 +164,91 @@ static uint64_t bytes_per_token(const struct kvcalc *k)
     return bytes / k->layout.block_tokens;
 }
 
-/* Of the blocks that a sequence holds at most; the pool takes them in slabs. */
-static uint64_t held_bytes(const struct kvcalc *k, int64_t length)
-{
-    uint64_t bytes = 0;
+/* Bytes of a sequence that is all prompt. */
+struct forecast {
+    uint64_t prompt; /* blocks when the prompt is computed */
+    uint64_t kept;   /* blocks after what policies then evict */
+    uint64_t peak;   /* slabs, the most on the way */
+};
 
-    for (uint32_t g = 0; g < k->layout.n_groups; g++)
-        bytes += soq__kv_group_blocks(&k->layout, g, (uint32_t)length, k->chunk) * k->layout.groups[g].block_bytes;
-    return bytes;
+static struct forecast forecast(const struct kvcalc *k, int64_t length)
+{
+    const struct soq__kv_need_params params = {
+        .layout = &k->layout,
+        .policies = k->policies.kv,
+        .chunk = k->chunk,
+        .n_prompt = (uint32_t)length,
+        .n_entries = (uint32_t)length,
+    };
+    struct forecast f = {0};
+
+    for (uint32_t pool = 0; pool < k->layout.n_pools; pool++) {
+        uint64_t block = soq__kv_pool_block_bytes(&k->layout, pool), slab = soq__kv_slab_bytes(block);
+        struct soq__kv_need need;
+
+        soq__kv_need(&params, pool, &need);
+        f.prompt += need.prompt * block;
+        f.kept += need.kept * block;
+        f.peak += (soq__kv_need_peak(&need) + slab / block - 1) / (slab / block) * slab;
+    }
+    return f;
 }
 
-static uint64_t reserved_bytes(const struct kvcalc *k, int64_t length)
+/* Groups with this one's shape and masks, from it on; 0: an earlier one speaks for it. */
+static uint32_t groups_alike(const struct soq__kv_layout *layout, uint32_t g)
 {
-    return soq__kv_layout_bytes(&k->layout, (uint32_t)length, k->chunk);
+    const struct soq__kv_group_layout *a = &layout->groups[g];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < layout->n_groups; i++) {
+        const struct soq__kv_group_layout *b = &layout->groups[i];
+        bool alike = a->pool == b->pool && a->policy == b->policy && a->window == b->window;
+
+        if (alike && i < g)
+            return 0;
+        n += alike;
+    }
+    return n;
+}
+
+static void print_group(const struct kvcalc *k, uint32_t g, uint32_t n)
+{
+    const struct soq__kv_group_layout *group = &k->layout.groups[g];
+
+    soq__out_printf(n > 1 ? "groups %u, ... (%u): " : "group %u: ", g, n);
+    soq__out_printf("%u layers, ", group->n_layers);
+    if (group->n_heads < k->layout.n_heads)
+        soq__out_printf("%u of %u heads, ", group->n_heads, k->layout.n_heads);
+    soq__out_printf("%llu bytes per token, ", (unsigned long long)(group->block_bytes / k->layout.block_tokens));
+    if (k->policies.n > 1 && group->policy != SOQ__KV_NO_POLICY)
+        soq__out_printf("policy %s, ", k->policies.kv[group->policy].name);
+    soq__out_printf(group->window ? "window %u\n" : "no window\n", group->window);
 }
 
 static void print_table(const struct kvcalc *k)
 {
-    char held[32], reserved[32], total[32];
+    char prompt[32], kept[32], peak[32], total[32];
 
-    soq__out_printf("policy %s, keys %s, values %s, blocks of %u tokens\n", k->policy.plugin->name, k->codec_k.plugin->name,
+    soq__out_printf("policy %s, keys %s, values %s, blocks of %u tokens\n", k->policies.kv[0].name, k->codec_k.plugin->name,
                     k->codec_v.plugin->name, k->layout.block_tokens);
     for (uint32_t g = 0; g < k->layout.n_groups; g++) {
-        const struct soq__kv_group_layout *group = &k->layout.groups[g];
+        uint32_t n = groups_alike(&k->layout, g);
 
-        soq__out_printf("group %u: %u layers, %llu bytes per token", g, group->n_layers,
-                        (unsigned long long)(group->block_bytes / k->layout.block_tokens));
-        soq__out_printf(group->window ? ", window %u\n" : ", no window\n", group->window);
+        if (n)
+            print_group(k, g, n);
     }
-    soq__out_printf("%llu bytes per token while nothing is dropped\n\n", (unsigned long long)bytes_per_token(k));
-    soq__out_printf("%10s %14s %14s %14s\n", "tokens", "blocks", "sequence", "all");
-    for (size_t i = 0; i < k->n_lengths; i++)
-        soq__out_printf("%10lld %14s %14s %14s\n", (long long)k->lengths[i],
-                        soq__size_text(held_bytes(k, k->lengths[i]), held, sizeof held),
-                        soq__size_text(reserved_bytes(k, k->lengths[i]), reserved, sizeof reserved),
-                        soq__size_text(reserved_bytes(k, k->lengths[i]) * (uint64_t)k->options->batch, total, sizeof total));
+    soq__out_printf("%llu bytes per token while nothing is dropped\n", (unsigned long long)bytes_per_token(k));
+    soq__out_printf(
+        "blocks: at the end of a prompt of so many tokens; kept: after it; sequence: slabs, at most; all: sequences\n\n");
+    soq__out_printf("%10s %14s %14s %14s %14s\n", "tokens", "blocks", "kept", "sequence", "all");
+    for (size_t i = 0; i < k->n_lengths; i++) {
+        struct forecast f = forecast(k, k->lengths[i]);
+
+        soq__out_printf("%10lld %14s %14s %14s %14s\n", (long long)k->lengths[i],
+                        soq__size_text(f.prompt, prompt, sizeof prompt), soq__size_text(f.kept, kept, sizeof kept),
+                        soq__size_text(f.peak, peak, sizeof peak),
+                        soq__size_text(f.peak * (uint64_t)k->options->batch, total, sizeof total));
+    }
 }
 
 static int print_json(const struct kvcalc *k)
@@ -194,19 +257,21 @@ static int print_json(const struct kvcalc *k)
 
     for (uint32_t g = 0; g < k->layout.n_groups; g++) {
         const struct soq__kv_group_layout *group = &k->layout.groups[g];
+        bool ruled = group->policy != SOQ__KV_NO_POLICY;
 
-        json_array_append_new(groups, json_pack("{sI sI sI}", "layers", (json_int_t)group->n_layers, "window",
-                                                (json_int_t)group->window, "bytes_per_token",
-                                                (json_int_t)(group->block_bytes / k->layout.block_tokens)));
+        json_array_append_new(groups, json_pack("{sI sI sI sI ss*}", "layers", (json_int_t)group->n_layers, "heads",
+                                                (json_int_t)group->n_heads, "window", (json_int_t)group->window,
+                                                "bytes_per_token", (json_int_t)(group->block_bytes / k->layout.block_tokens),
+                                                "policy", ruled ? k->policies.kv[group->policy].name : NULL));
     }
     for (size_t i = 0; i < k->n_lengths; i++) {
-        json_int_t reserved = (json_int_t)reserved_bytes(k, k->lengths[i]);
+        struct forecast f = forecast(k, k->lengths[i]);
 
-        json_array_append_new(lengths, json_pack("{sI sI sI sI}", "tokens", (json_int_t)k->lengths[i], "block_bytes",
-                                                 (json_int_t)held_bytes(k, k->lengths[i]), "sequence_bytes", reserved,
-                                                 "total_bytes", reserved * k->options->batch));
+        json_array_append_new(lengths, json_pack("{sI sI sI sI sI}", "tokens", (json_int_t)k->lengths[i], "block_bytes",
+                                                 (json_int_t)f.prompt, "kept_bytes", (json_int_t)f.kept, "sequence_bytes",
+                                                 (json_int_t)f.peak, "total_bytes", (json_int_t)f.peak * k->options->batch));
     }
-    return soq__json_line(json_pack("{ss ss ss sI sI sI so so}", "policy", k->policy.plugin->name, "codec_k",
+    return soq__json_line(json_pack("{ss ss ss sI sI sI so so}", "policy", k->policies.kv[0].name, "codec_k",
                                     k->codec_k.plugin->name, "codec_v", k->codec_v.plugin->name, "block_tokens",
                                     (json_int_t)k->layout.block_tokens, "batch", (json_int_t)k->options->batch,
                                     "bytes_per_token", (json_int_t)bytes_per_token(k), "groups", groups, "lengths", lengths));
@@ -216,12 +281,15 @@ static int calculate(struct kvcalc *k, const struct soq__args *args, struct soq_
 {
     int rc = soq__cli_runtime(args, &k->runtime, err);
 
+    soq__host_init(&k->host, NULL);
     if (!rc)
         rc = read_shape(k, err);
     if (!rc)
         rc = read_lengths(k, err);
     if (!rc)
         rc = load_plugins(k, err);
+    if (!rc)
+        rc = plan(k, err);
     if (!rc)
         rc = lay_out(k, err);
     if (!rc && k->options->json)
@@ -246,7 +314,7 @@ int soq__cmd_kvcalc(const struct soq__cli_globals *globals, int argc, char **arg
     soq__kv_layout_done(&k.layout);
     soq__role_done(&k.codec_v);
     soq__role_done(&k.codec_k);
-    soq__role_done(&k.policy);
+    soq__policies_done(&k.policies);
     soq_runtime_free(k.runtime);
     soq__args_done(&args);
     return soq__out_finish("kvcalc", status);

@@ -105,5 +105,5 @@ const size_t soq__core_key_count = COUNT(soq__core_keys);
 const char *const soq__plugin_families[] = {"backend", "kv", "decoding"};
 const size_t soq__plugin_family_count = COUNT(soq__plugin_families);
 
-const char *const soq__reserved_sections[] = {"kv.layers"};
-const size_t soq__reserved_section_count = COUNT(soq__reserved_sections);
+const char *const soq__free_sections[] = {"kv.layers"};
+const size_t soq__free_section_count = COUNT(soq__free_sections);

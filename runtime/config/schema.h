@@ -19,8 +19,8 @@ extern const size_t soq__core_key_count;
 extern const char *const soq__plugin_families[];
 extern const size_t soq__plugin_family_count;
 
-/* Names that look like a plugin's section and are kept for the core. */
-extern const char *const soq__reserved_sections[];
-extern const size_t soq__reserved_section_count;
+/* Sections of the core whose keys are anybody's choice, kept as text; their names look like a plugin's. */
+extern const char *const soq__free_sections[];
+extern const size_t soq__free_section_count;
 
 #endif

@@ -258,9 +258,9 @@ static int fail_unknown_section(const struct soq__settings *s, const char *name,
 /* Whether the name is FAMILY.NAME and may belong to a plugin. */
 static int check_plugin_section(const struct soq__settings *s, const char *name, struct soq_error *err)
 {
-    for (size_t i = 0; i < soq__reserved_section_count; i++) {
-        if (strcmp(name, soq__reserved_sections[i]) == 0)
-            return soq__fail(err, SOQ_EUNSUPPORTED, "the section is reserved for a later release");
+    for (size_t i = 0; i < soq__free_section_count; i++) {
+        if (strcmp(name, soq__free_sections[i]) == 0)
+            return soq__fail(err, SOQ_EINVAL, "the section is the core's, so no plugin can have this name");
     }
     for (size_t i = 0; i < soq__plugin_family_count; i++) {
         size_t n = strlen(soq__plugin_families[i]);
@@ -406,6 +406,14 @@ static int add_core(struct soq__settings *s, struct soq_error *err)
             rc = settle(set, NULL, err);
         if (rc)
             return rc;
+    }
+    for (size_t i = 0; i < soq__free_section_count; i++) {
+        struct section *sec;
+        int rc = add_section(s, soq__free_sections[i], NULL, &sec, err);
+
+        if (rc)
+            return rc;
+        sec->claimed = true;
     }
     return 0;
 }

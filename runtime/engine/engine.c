@@ -12,59 +12,6 @@
 
 /* ---- Plugins --------------------------------------------------------------------------------------------------------- */
 
-struct role_table {
-    size_t instance_size;
-    int (*init)(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err);
-    void (*shutdown)(void *self);
-};
-
-static struct role_table table_of(const struct soq__plugin_role *p)
-{
-    switch (p->role) {
-    case SOQ_ROLE_KV_POLICY:
-        return (struct role_table){p->ops.kv_policy->instance_size, p->ops.kv_policy->init, p->ops.kv_policy->shutdown};
-    case SOQ_ROLE_KV_CODEC:
-        return (struct role_table){p->ops.kv_codec->instance_size, p->ops.kv_codec->init, p->ops.kv_codec->shutdown};
-    default:
-        return (struct role_table){p->ops.sampler->instance_size, p->ops.sampler->init, p->ops.sampler->shutdown};
-    }
-}
-
-int soq__role_init(struct soq__role_instance *in, struct soq__registry *registry, struct soq__settings *settings,
-                   enum soq_role role, const char *spec, const struct soq_host *host, struct soq_error *err)
-{
-    struct role_table table;
-    void *self;
-    int rc = soq__registry_find(registry, role, spec, &in->plugin, err);
-
-    if (!rc)
-        rc = soq__plugin_config_init(&in->config, in->plugin, settings, err);
-    if (rc)
-        return rc;
-    table = table_of(in->plugin);
-    self = soq__alloc_aligned(64, table.instance_size);
-    if (!self)
-        return soq__fail(err, SOQ_ENOMEM, "plugin %s: out of memory", in->plugin->id);
-    memset(self, 0, table.instance_size);
-    rc = table.init(self, host, &in->config.view, err);
-    if (rc) {
-        soq__free(self);
-        soq__fail_prefix(err, "plugin %s", in->plugin->id);
-        return rc;
-    }
-    in->self = self;
-    return 0;
-}
-
-void soq__role_done(struct soq__role_instance *in)
-{
-    if (!in->self)
-        return;
-    table_of(in->plugin).shutdown(in->self);
-    soq__free(in->self);
-    in->self = NULL;
-}
-
 static int init_roles(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
     const struct {
@@ -72,7 +19,6 @@ static int init_roles(struct soq__engine *e, const struct soq__engine_params *p,
         enum soq_role role;
         const char *section, *key;
     } wanted[] = {
-        {&e->policy, SOQ_ROLE_KV_POLICY, "kv", "policy"},
         {&e->codec_k, SOQ_ROLE_KV_CODEC, "kv", "codec_k"},
         {&e->codec_v, SOQ_ROLE_KV_CODEC, "kv", "codec_v"},
         {&e->sampler, SOQ_ROLE_SAMPLER, "decoding", "sampler"},
@@ -90,37 +36,17 @@ static int init_roles(struct soq__engine *e, const struct soq__engine_params *p,
     return 0;
 }
 
-/* Asks the policy for its plan and refuses what this release does not do. */
-int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hp, uint32_t context,
-                     uint32_t block_tokens, struct soq_kv_plan *plan_out, struct soq_error *err)
+static int init_policies(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
-    struct soq_kv_shape shape = {
-        .struct_size = sizeof shape,
-        .n_layers = hp->n_layers,
-        .n_heads = hp->n_heads,
-        .n_kv_heads = hp->n_kv_heads,
-        .head_dim = hp->head_dim_k,
-        .context = context,
-        .block_tokens = block_tokens,
-        .model_window = hp->window,
+    const struct soq__policies_params params = {
+        .registry = p->registry,
+        .settings = p->settings,
+        .host = &e->host.services,
+        .hparams = &e->model->hparams,
+        .context = e->context,
     };
-    struct soq_kv_plan plan = {.struct_size = sizeof plan};
-    int rc = policy->plugin->ops.kv_policy->describe(policy->self, &shape, &plan, err);
 
-    if (rc) {
-        soq__fail_prefix(err, "[kv] policy = %s", policy->plugin->name);
-        return rc;
-    }
-    if (plan.needs)
-        return soq__fail(err, SOQ_EUNSUPPORTED,
-                         "[kv] policy = %s: policies that select entries by attention are not supported yet",
-                         policy->plugin->name);
-    if (plan.grid > block_tokens)
-        return soq__fail(err, SOQ_EUNSUPPORTED,
-                         "[kv] policy = %s: a grid of %u tokens, but entries go every block_tokens = %u at the latest",
-                         policy->plugin->name, plan.grid, block_tokens);
-    *plan_out = plan;
-    return 0;
+    return soq__policies_init(&e->policies, &params, err);
 }
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
@@ -156,13 +82,13 @@ static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings
     return limit;
 }
 
-static struct soq__kv_layout_params layout_params(const struct soq__engine *e, const struct soq__settings *settings,
-                                                  const struct soq_kv_plan *plan)
+static struct soq__kv_layout_params layout_params(const struct soq__engine *e, const struct soq__settings *settings)
 {
     return (struct soq__kv_layout_params){
         .hparams = &e->model->hparams,
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
-        .plan = *plan,
+        .policies = e->policies.kv,
+        .layer_policy = e->policies.of_layer,
         .codec_k = e->codec_k.plugin->ops.kv_codec,
         .codec_v = e->codec_v.plugin->ops.kv_codec,
         .codec_k_self = e->codec_k.self,
@@ -187,23 +113,30 @@ static int init_layout(struct soq__engine *e, struct soq__kv_layout_params *lp, 
     return rc;
 }
 
-static int init_cache(struct soq__engine *e, const struct soq__settings *settings, const struct soq_kv_plan *plan,
-                      struct soq_error *err)
+static int init_cache(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
 {
-    struct soq__kv_cache_params cp = {
+    struct soq__kv_owner owners[SOQ_BACKENDS_MAX] = {0};
+    const struct soq__kv_cache_params cp = {
         .limit = kv_limit(e, settings),
+        .owners = owners,
         .layout = &e->layout,
-        .policy = {.ops = e->policy.plugin->ops.kv_policy, .self = e->policy.self, .plan = *plan},
+        .policies = e->policies.kv,
+        .n_policies = e->policies.n,
+        .codec_k = e->codec_k.plugin->ops.kv_codec,
+        .codec_k_self = e->codec_k.self,
         .context = e->context,
         .chunk = e->chunk,
         .max_slots = e->max_sequences,
     };
 
-    for (uint32_t g = 0; g < e->layout.n_groups; g++) {
-        const struct soq__instance *attention = &e->exec.instances[e->layout.groups[g].owner];
-        const struct soq__instance *memory = &e->exec.instances[attention->memory];
+    for (uint32_t i = 0; i < e->exec.n_instances; i++) {
+        const struct soq__instance *attention = &e->exec.instances[i];
 
-        cp.owners[g] = (struct soq__kv_owner){memory->ops, memory->self, attention->ops, attention->self};
+        if (attention->memory < e->exec.n_instances) {
+            const struct soq__instance *memory = &e->exec.instances[attention->memory];
+
+            owners[i] = (struct soq__kv_owner){memory->ops, memory->self, attention->ops, attention->self};
+        }
     }
     return soq__kv_cache_init(&e->kv, &cp, err);
 }
@@ -262,7 +195,6 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
 static int build_net(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
     struct soq_kv_plane planes[2];
-    struct soq_kv_plan plan;
     struct soq__kv_layout_params lp;
     struct soq__net_params np = {
         .model = e->model,
@@ -270,16 +202,15 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
         .max_rows = e->max_rows,
         .max_outputs = e->max_outputs,
         .planes = planes,
-        .plan = &plan,
+        .policies = &e->policies,
         .progress = p->progress,
         .progress_arg = p->progress_arg,
     };
-    uint32_t block_tokens = (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens");
-    int rc = soq__policy_plan(&e->policy, &e->model->hparams, e->context, block_tokens, &plan, err);
+    int rc = init_policies(e, p, err);
 
     if (rc)
         return rc;
-    lp = layout_params(e, p->settings, &plan);
+    lp = layout_params(e, p->settings);
     rc = soq__kv_planes_init(planes, &lp, err);
     if (!rc)
         rc = soq__net_place(&e->net, &np, err);
@@ -288,7 +219,7 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
     if (rc || p->place_only)
         return rc;
     rc = soq__net_load(&e->net, &np, &e->layout, err);
-    return rc ? rc : init_cache(e, p->settings, &plan, err);
+    return rc ? rc : init_cache(e, p->settings, err);
 }
 
 static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
@@ -341,7 +272,7 @@ void soq__engine_free(struct soq__engine *e)
     soq__role_done(&e->sampler);
     soq__role_done(&e->codec_v);
     soq__role_done(&e->codec_k);
-    soq__role_done(&e->policy);
+    soq__policies_done(&e->policies);
     soq__pool_free(e->pool);
     soq__free(e->logits);
     soq__free(e->scratch);

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "engine/net.h"
+#include "engine/policies.h"
 #include "engine/step.h"
 #include "soquete/soquete.h"
 
@@ -60,20 +61,6 @@ struct soq__job {
     uint32_t step_rows, step_outputs, first_output; /* in the step being planned */
 };
 
-struct soq__role_instance {
-    const struct soq__plugin_role *plugin;
-    void *self; /* owned */
-    struct soq__plugin_config config;
-};
-
-/* Loads and initialises the plugin that `spec` names; done() undoes it. */
-int soq__role_init(struct soq__role_instance *instance, struct soq__registry *registry, struct soq__settings *settings,
-                   enum soq_role role, const char *spec, const struct soq_host *host, struct soq_error *err);
-void soq__role_done(struct soq__role_instance *instance);
-/* The policy's plan for a model; refuses plans that this release cannot carry out. */
-int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hparams, uint32_t context,
-                     uint32_t block_tokens, struct soq_kv_plan *plan_out, struct soq_error *err);
-
 struct soq__engine_params {
     const struct soq__model *model; /* must outlive the engine */
     struct soq__registry *registry;
@@ -89,7 +76,8 @@ struct soq__engine {
     struct soq__pool *pool;
     struct soq__host host;
     struct soq__exec exec;
-    struct soq__role_instance policy, codec_k, codec_v, sampler;
+    struct soq__policies policies;
+    struct soq__role_instance codec_k, codec_v, sampler;
     struct soq__kv_layout layout;
     struct soq__kv_cache kv;
     struct soq__net net;

@@ -170,16 +170,21 @@ static bool needs_weights(uint32_t op)
     return op == SOQ_OP_MATMUL || op == SOQ_OP_EMBED || op == SOQ_OP_NORM;
 }
 
+/* Asks about one op, of which the plugin must have the slot. */
+static int ask_op(const struct soq__instance *in, struct soq_op_desc desc, uint32_t op, struct soq_error *err)
+{
+    desc.op = op;
+    desc.flags &= ~SOQ__OPDESC_SELECTS;
+    if (!(in->choice->plugin->native_ops >> op & 1))
+        return soq__fail(err, SOQ_EUNSUPPORTED, "has no %s", soq__op_name(op));
+    return in->ops->supports(in->self, &desc, err);
+}
+
 int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err)
 {
     const struct soq__instance *in = &x->instances[at];
-    struct soq_op_desc append = {0};
     int rc;
 
-    if (desc->op == SOQ_OP_ATTENTION) { /* who attends holds the cache */
-        append = *desc;
-        append.op = SOQ_OP_KV_APPEND;
-    }
     if (!(in->choice->plugin->native_ops >> desc->op & 1))
         return soq__fail(err, SOQ_EUNSUPPORTED, "has no such op");
     if (needs_weights(desc->op) && !in->ops->memory)
@@ -190,9 +195,11 @@ int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_des
     if (!rc)
         rc = instance_init(x, in->memory, err);
     if (!rc)
-        rc = in->ops->supports(in->self, desc, err);
-    if (!rc && append.op)
-        rc = in->ops->supports(in->self, &append, err);
+        rc = ask_op(in, *desc, desc->op, err);
+    if (!rc && desc->op == SOQ_OP_ATTENTION) /* who attends holds the cache */
+        rc = ask_op(in, *desc, SOQ_OP_KV_APPEND, err);
+    if (!rc && desc->op == SOQ_OP_ATTENTION && desc->flags & SOQ__OPDESC_SELECTS)
+        rc = ask_op(in, *desc, SOQ_OP_KV_GATHER, err);
     return rc;
 }
 

@@ -47,27 +47,52 @@ static int place_op(struct soq__placement *pl, uint32_t home, struct soq_op_desc
     return 0;
 }
 
+/* What attention has to do for the policy that rules the layer; NULL: a layer with the model's own window. */
+static uint32_t attention_flags(const struct soq__hparams *hp, const struct soq__kv_policy *policy)
+{
+    const struct soq_kv_plan *plan = policy ? &policy->plan : NULL;
+    uint32_t flags = hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0;
+
+    if (!plan || plan->window)
+        flags |= SOQ_OPDESC_WINDOW;
+    if (plan && plan->sinks && (plan->window || plan->slot_positions))
+        flags |= SOQ_OPDESC_SEGMENTS;
+    if (plan && plan->slot_positions)
+        flags |= SOQ_OPDESC_ROTATE;
+    if (plan && plan->needs & SOQ_NEED_MASS)
+        flags |= SOQ_OPDESC_MASS;
+    if (plan && plan->needs & SOQ_NEED_SELECTION)
+        flags |= SOQ__OPDESC_SELECTS;
+    return flags;
+}
+
 /* Attention and append go together: who attends holds the layer's cache. */
 static int place_attention(struct soq__placement *pl, const struct soq__net_params *p, uint32_t layer,
                            struct soq__op_places *places, uint32_t home, struct soq_error *err)
 {
     const struct soq__hparams *hp = &p->model->hparams;
-    bool window = soq__layer_is_windowed(hp, layer) || p->plan->window;
+    const struct soq__kv_policy *policy =
+        soq__layer_is_windowed(hp, layer) ? NULL : &p->policies->kv[p->policies->of_layer[layer]];
+    uint32_t heads = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS ? 1 : hp->n_kv_heads;
     const struct soq_op_desc desc = {
         .op = SOQ_OP_ATTENTION,
         .head_dim_k = hp->head_dim_k,
         .head_dim_v = hp->head_dim_v,
-        .n_heads = hp->n_heads,
-        .n_kv_heads = hp->n_kv_heads,
+        .n_heads = hp->n_heads / hp->n_kv_heads * heads,
+        .n_kv_heads = heads,
         .key_format = p->planes[0].format.kind,
         .key_dtype = p->planes[0].format.dtype,
         .value_format = p->planes[1].format.kind,
         .value_dtype = p->planes[1].format.dtype,
-        .flags = (window ? (uint32_t)SOQ_OPDESC_WINDOW : 0) | (hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0) |
-                 (p->plan->sinks ? (uint32_t)SOQ_OPDESC_SEGMENTS : 0),
+        .flags = attention_flags(hp, policy),
     };
     int rc = place_op(pl, home, desc, places, err);
 
+    if (rc && policy && policy->plan.needs)
+        soq__fail_prefix(err,
+                         "[kv] policy = %s selects entries, which needs more of a backend than attention; another one of "
+                         "[backend] use may have it, else use the policy full or window: layer %u",
+                         policy->name, layer);
     places->at[SOQ_OP_KV_APPEND] = places->at[SOQ_OP_ATTENTION];
     places->placed |= 1u << SOQ_OP_KV_APPEND;
     return rc;
@@ -209,8 +234,8 @@ static int load_layer(struct loader *ld, uint32_t l, const struct soq__kv_layout
     struct soq__net_layer *layer = &ld->net->layers[l];
     int rc = 0;
 
-    layer->group = layout->layer_group[l];
-    layer->index = layout->layer_in_group[l];
+    layer->parts = layout->parts + layout->first_part[l];
+    layer->n_parts = layout->first_part[l + 1] - layout->first_part[l];
     layer->windowed = soq__layer_is_windowed(&m->hparams, l);
     for (int i = 0; !rc && i < SOQ__N_LAYER_TENSORS; i++)
         if (m->layers[l].tensors[i])

@@ -3,6 +3,7 @@
 #define SOQ_ENGINE_NET_H
 
 #include "engine/exec.h"
+#include "engine/policies.h"
 #include "kv/cache.h"
 #include "model/model.h"
 
@@ -20,8 +21,9 @@ struct soq__op_places {
 struct soq__net_layer {
     struct soq__weight weights[SOQ__N_LAYER_TENSORS]; /* by enum soq__layer_tensor */
     struct soq__op_places places;
-    uint32_t home;         /* instance that the layer was given to */
-    uint32_t group, index; /* KV group, number of the layer in it */
+    uint32_t home;                    /* instance that the layer was given to */
+    const struct soq__kv_part *parts; /* [n_parts] its kv heads by KV group; not owned */
+    uint32_t n_parts;
     bool windowed;
 };
 
@@ -54,7 +56,7 @@ struct soq__net_params {
     struct soq__exec *exec;
     uint32_t max_rows, max_outputs;
     const struct soq_kv_plane *planes; /* keys and values, as the codecs describe them */
-    const struct soq_kv_plan *plan;
+    const struct soq__policies *policies;
     soq__load_progress *progress; /* or NULL */
     void *progress_arg;
 };

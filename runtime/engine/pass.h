@@ -95,26 +95,44 @@ static inline void rope(const struct pass *p, const struct soq__net_layer *l, ui
                              .table = p->rope_table[l->windowed]));
 }
 
-/* k and v of every row go to its place in the cache. */
-static inline void kv_append(const struct pass *p, const struct soq__net_layer *l, struct soq_view k, struct soq_view v)
+/* Columns of `width` each that belong to heads first, ..., first + n - 1. */
+static inline struct soq_view heads_of(struct soq_view x, uint32_t first, uint32_t n, uint32_t width)
 {
-    soq__exec_kv_append(
-        p->exec, l->places.at[SOQ_OP_KV_APPEND],
-        SOQ__ARGS(soq_kv_append_args, .layer = l->index, .group = p->kv->groups[l->group].handle, .k = k, .v = v));
+    x.offset += (uint64_t)first * width * sizeof(float);
+    x.cols = n * width;
+    return x;
 }
 
-/* out = softmax(scale * q K) V over what each row sees of its sequence's cache, itself included */
+/* k and v of every row go to its place in the cache, in each group that holds some of the layer's heads. */
+static inline void kv_append(const struct pass *p, const struct soq__net_layer *l, struct soq_view k, struct soq_view v)
+{
+    for (const struct soq__kv_part *part = l->parts; part < l->parts + l->n_parts; part++)
+        soq__exec_kv_append(p->exec, l->places.at[SOQ_OP_KV_APPEND],
+                            SOQ__ARGS(soq_kv_append_args, .layer = part->index, .group = p->kv->groups[part->group].handle,
+                                      .k = heads_of(k, part->first_head, part->n_heads, p->hp->head_dim_k),
+                                      .v = heads_of(v, part->first_head, part->n_heads, p->hp->head_dim_v)));
+}
+
+/* out = softmax(scale * q K) V over what each row sees of its sequence's cache, itself included; where a policy asked for it,
+ * the attention mass of rows too */
 static inline void attention(const struct pass *p, const struct soq__net_layer *l, struct soq_view q, struct soq_view out)
 {
-    const struct soq__kv_group *group = &p->kv->groups[l->group];
+    uint32_t shared = p->hp->n_heads / p->hp->n_kv_heads; /* query heads of a kv head */
 
-    soq__exec_attention(p->exec, l->places.at[SOQ_OP_ATTENTION],
-                        SOQ__ARGS(soq_attention_args, .layer = l->index, .group = group->handle, .n_heads = p->hp->n_heads,
-                                  .n_kv_heads = p->hp->n_kv_heads, .head_dim_k = p->hp->head_dim_k,
-                                  .head_dim_v = p->hp->head_dim_v, .scale = p->hp->attn_scale, .softcap = p->hp->attn_softcap,
-                                  .window = group->layout.window, .sinks = group->layout.sinks,
-                                  .inv_freq = p->net->rope[l->windowed].inv_freq, .rope_kind = p->hp->arch->rope,
-                                  .n_rot = p->hp->rope.n_rot, .q = q, .out = out));
+    for (const struct soq__kv_part *part = l->parts; part < l->parts + l->n_parts; part++) {
+        const struct soq__kv_group *group = &p->kv->groups[part->group];
+        uint32_t first = part->first_head * shared, n = part->n_heads * shared;
+
+        soq__exec_attention(
+            p->exec, l->places.at[SOQ_OP_ATTENTION],
+            SOQ__ARGS(soq_attention_args, .layer = part->index, .group = group->handle, .n_heads = n,
+                      .n_kv_heads = part->n_heads, .head_dim_k = p->hp->head_dim_k, .head_dim_v = p->hp->head_dim_v,
+                      .scale = p->hp->attn_scale, .softcap = p->hp->attn_softcap, .window = group->layout->window,
+                      .sinks = group->layout->sinks, .inv_freq = p->net->rope[l->windowed].inv_freq,
+                      .rope_kind = p->hp->arch->rope, .n_rot = p->hp->rope.n_rot, .q = heads_of(q, first, n, p->hp->head_dim_k),
+                      .out = heads_of(out, first, n, p->hp->head_dim_v), .mass = p->kv->mass_lines ? group->mass.buffer : 0,
+                      .mass_offset = soq__kv_mass_offset(p->kv, part->group, part->index), .mass_stride = p->kv->mass_stride));
+    }
 }
 
 #endif

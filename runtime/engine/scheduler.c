@@ -42,23 +42,34 @@ static void finish_failed(struct soq__engine *e, struct soq__job *job, int code,
 
 /* ---- Admission ------------------------------------------------------------------------------------------------------- */
 
+/* Rows at the end of a prompt whose attention decides what stays: they are computed anew even if they are cached. */
+static uint32_t weighed_rows(const struct soq__engine *e)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < e->policies.n; i++)
+        if (soq__kv_weighs(&e->policies.kv[i]) && e->policies.kv[i].plan.queries > most)
+            most = e->policies.kv[i].plan.queries;
+    return most;
+}
+
 /* Keeps the common part of what is computed and the prompt; at least the last token is computed again, for its logits. */
-static void reuse_prefix(struct soq__job *job)
+static void reuse_prefix(const struct soq__engine *e, struct soq__job *job)
 {
     struct soq__sequence *seq = job->seq;
-    uint32_t keep = 0, most = min_u32(seq->kv.n_committed, job->n_prompt - 1);
+    uint32_t keep = 0, most = min_u32(seq->kv.n_committed, job->n_prompt - 1), rows = weighed_rows(e), point;
 
     if (job->on_logits)
         most = min_u32(most, job->logits_from);
     while (keep < most && seq->tokens[keep] == job->prompt[keep])
         keep++;
-    if (soq__kv_rollback(&seq->kv, keep, NULL)) {
-        keep = 0; /* a window has passed: begin again */
-        soq__kv_rollback(&seq->kv, 0, NULL);
-    }
+    point = soq__kv_rollback_point(&seq->kv, min_u32(keep, job->n_prompt > rows ? job->n_prompt - rows : 0));
+    if (!point) /* entries were evicted or a window has passed: go on from the end if that is possible, else begin again */
+        point = soq__kv_rollback_point(&seq->kv, keep);
+    soq__kv_rollback(&seq->kv, point, NULL);
     memcpy(seq->tokens, job->prompt, job->n_prompt * sizeof *seq->tokens);
     seq->n_tokens = job->n_prompt;
-    job->n_cached = keep;
+    job->n_cached = point;
 }
 
 static bool anything_runs(const struct soq__engine *e)
@@ -88,8 +99,8 @@ static void admit(struct soq__engine *e)
         }
         if (held_up)
             continue;
-        reuse_prefix(job);
-        rc = soq__kv_reserve(&job->seq->kv, wanted < e->context ? (uint32_t)wanted : e->context, &job->err);
+        reuse_prefix(e, job);
+        rc = soq__kv_reserve(&job->seq->kv, job->n_prompt, wanted < e->context ? (uint32_t)wanted : e->context, &job->err);
         held_up = rc == -SOQ_EBUSY && anything_runs(e);
         if (held_up)
             continue;
@@ -126,7 +137,7 @@ static uint32_t outputs_of(const struct soq__job *job, uint32_t n)
 /* Rows of a prompt that fit into what is left of the step. */
 static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *job, uint32_t rows_left, uint32_t outputs_left)
 {
-    uint32_t n = min_u32(min_u32(pending(job), e->chunk), rows_left);
+    uint32_t n = min_u32(min_u32(pending(job), e->chunk), min_u32(rows_left, soq__kv_max_rows(&job->seq->kv)));
 
     while (n && outputs_of(job, n) > outputs_left)
         n--;
@@ -236,7 +247,7 @@ static void advance(struct soq__engine *e, struct soq__job *job, const float *lo
     int rc;
 
     deliver_logits(e, job, logits);
-    rc = soq__kv_commit(&seq->kv, job->step_rows, prompt_ends, &job->err);
+    rc = soq__kv_commit(&seq->kv, job->step_rows, &job->err);
     if (prompt_ends)
         job->prompt_done = soq__clock_now();
     if (!rc && seq->kv.n_committed == seq->n_tokens) {
@@ -286,7 +297,9 @@ bool soq__engine_step(struct soq__engine *e)
     if (!e->step.n_rows)
         return e->n_done != done_before; /* some may have been cancelled or refused */
     e->step_err = (struct soq_error)SOQ_ERROR_INIT;
-    rc = soq__step_finish(&e->step, &e->kv, &step, &e->step_err);
+    rc = soq__kv_mass_begin(&e->kv, e->step.n_lines, e->step.n_entries, &e->step_err);
+    if (!rc)
+        rc = soq__step_finish(&e->step, &e->kv, &step, &e->step_err);
     if (!rc) {
         e->stepping = true;
         pthread_mutex_unlock(&e->lock);

@@ -33,14 +33,14 @@ void soq__step_done(struct soq__step_builder *b)
 
 void soq__step_reset(struct soq__step_builder *b)
 {
-    b->n_rows = b->n_seqs = b->n_outputs = b->n_segments = 0;
+    b->n_rows = b->n_seqs = b->n_outputs = b->n_segments = b->n_lines = b->n_entries = 0;
 }
 
-uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
+uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
                        uint32_t n_outputs)
 {
     struct soq_step_seq *s = &b->seqs[b->n_seqs];
-    uint32_t first_output = b->n_outputs;
+    uint32_t first_output = b->n_outputs, lines = b->n_lines, end = seq->n_committed + n;
 
     *s = (struct soq_step_seq){
         .slot = seq->slot, .n_cached = seq->n_committed, .first_row = b->n_rows, .n_rows = n, .first_segment = b->n_segments};
@@ -58,10 +58,13 @@ uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *se
             .seq = b->n_seqs,
             .parent = i ? (int32_t)b->n_rows - 1 : -1,
             .flags = wanted ? (uint32_t)SOQ_ROW_LOGITS : 0,
+            .mass_line = soq__kv_mass_line(seq, i, &b->n_lines),
         };
         b->n_rows++;
     }
     b->n_seqs++;
+    if (b->n_lines > lines && end > b->n_entries)
+        b->n_entries = end;
     return first_output;
 }
 

@@ -11,6 +11,7 @@ struct soq__step_builder {
     struct soq_step_segment *segments; /* [max_segments] */
     uint32_t *outputs;                 /* [max_outputs] */
     uint32_t n_rows, n_seqs, n_outputs, n_segments;
+    uint32_t n_lines, n_entries; /* lines of attention mass; entries of the longest sequence that has one */
     uint64_t serial;
     unsigned char *bytes; /* the flat step, grown when many table edits are pending */
     size_t cap;
@@ -23,7 +24,7 @@ void soq__step_done(struct soq__step_builder *b);
 void soq__step_reset(struct soq__step_builder *b);
 /* tokens[0..n): the next tokens of a prepared sequence; the last n_outputs of them want logits. Returns the index of the first
  * output. There must be room. */
-uint32_t soq__step_add(struct soq__step_builder *b, const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
+uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
                        uint32_t n_outputs);
 /* The flat step with the cache's pending edits and copies; valid until the next call. */
 int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out,

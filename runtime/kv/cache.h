@@ -49,8 +49,8 @@ struct soq__kv_cache {
     void *codec_k_self;
     uint32_t block_tokens, context, chunk; /* chunk: the most rows of one sequence in a step */
     uint32_t max_slots;
-    struct soq__kv_seq **slots; /* [max_slots] NULL: free; not owned */
-    uint64_t n_sequences;       /* so far */
+    struct soq__kv_seq **slots;       /* [max_slots] NULL: free; not owned */
+    uint64_t n_sequences;             /* so far */
     uint32_t mass_lines, mass_stride; /* of the step in hand */
     /* What the next step must tell the backend. Kept until the step has succeeded. */
     struct soq_step_edit *edits;
@@ -71,9 +71,9 @@ struct soq__kv_seq_group {
     uint32_t n_held;      /* blocks in the table */
     uint32_t freed_to;    /* behind a window: entries in [sinks, freed_to) are gone; 0: nothing is */
     uint32_t base;        /* after selections: entries below are gone */
-    uint32_t n_selected;  /* entries [base, n_selected) are survivors of the latest selection, later ones stand for themselves */
-    uint32_t *positions;  /* [n_layers][n_heads][n_selected - base] of survivors; owned; NULL: base is 0 */
-    uint64_t *mass;       /* [n_layers][n_heads][mass_cap] added up so far, by entry; owned; NULL: nothing is */
+    uint32_t n_selected; /* entries [base, n_selected) are survivors of the latest selection, later ones stand for themselves */
+    uint32_t *positions; /* [n_layers][n_heads][n_selected - base] of survivors; owned; NULL: base is 0 */
+    uint64_t *mass;      /* [n_layers][n_heads][mass_cap] added up so far, by entry; owned; NULL: nothing is */
     uint32_t mass_cap;
     uint32_t mass_from; /* the first row in the sums */
 };
@@ -81,7 +81,7 @@ struct soq__kv_seq_group {
 /* Blocks of one pool. */
 struct soq__kv_seq_pool {
     uint32_t held;
-    uint32_t peak; /* that the sequence was promised; 0: nothing */
+    uint32_t peak;   /* that the sequence was promised; 0: nothing */
     uint32_t before; /* peak of the promise that reserve() is about to replace */
 };
 
@@ -99,9 +99,9 @@ struct soq__kv_seq {
 };
 
 struct soq__kv_cache_params {
-    uint64_t limit;                     /* bytes of all groups together */
-    const struct soq__kv_owner *owners; /* by group_layout.owner */
-    const struct soq__kv_layout *layout; /* must outlive the cache */
+    uint64_t limit;                        /* bytes of all groups together */
+    const struct soq__kv_owner *owners;    /* by group_layout.owner */
+    const struct soq__kv_layout *layout;   /* must outlive the cache */
     const struct soq__kv_policy *policies; /* [n_policies] selves initialised; plans as described; not owned */
     uint32_t n_policies;
     const struct soq_kv_codec_ops *codec_k; /* for policies that look at keys */
@@ -156,6 +156,8 @@ uint32_t soq__kv_max_segments(const struct soq__kv_cache *cache);
 uint32_t soq__kv_mass_line(struct soq__kv_seq *seq, uint32_t i, uint32_t *line);
 /* Room for the masses of a step that uses n_lines lines and entries below n_entries. */
 int soq__kv_mass_begin(struct soq__kv_cache *cache, uint32_t n_lines, uint32_t n_entries, struct soq_error *err);
+/* Where the masses of a layer of a group begin in its buffer, in bytes. */
+uint64_t soq__kv_mass_offset(const struct soq__kv_cache *cache, uint32_t group, uint32_t layer_in_group);
 
 /* Bytes of the blocks that a sequence holds (shared ones count fully). */
 uint64_t soq__kv_seq_bytes(const struct soq__kv_seq *seq);

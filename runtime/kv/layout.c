@@ -75,7 +75,9 @@ static struct key key_of(const struct soq__kv_layout_params *p, uint32_t layer)
     return (struct key){
         .kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL,
         .owner = p->owners ? p->owners[layer] : 0,
-        .policy = windowed ? SOQ__KV_NO_POLICY : p->layer_policy ? p->layer_policy[layer] : 0,
+        .policy = windowed          ? SOQ__KV_NO_POLICY
+                  : p->layer_policy ? p->layer_policy[layer]
+                                    : 0,
     };
 }
 
@@ -108,6 +110,7 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
         .kind = key.kind,
         .owner = key.owner,
         .policy = key.policy,
+        .is_split = splits_layers(policy),
         .first_head = first_head,
         .n_heads = n_heads,
         .window = policy ? policy->plan.window : p->hparams->window,
@@ -151,15 +154,15 @@ static void group_size(struct soq__kv_group_layout *g)
         g->block_bytes += (uint64_t)g->n_layers * g->planes[i].heads * g->planes[i].format.tile_bytes;
 }
 
-/* Groups of one shape and owner share a pool. */
+/* Split groups of one shape and owner share a pool. */
 static void number_pools(struct soq__kv_layout *layout)
 {
     for (uint32_t i = 0; i < layout->n_groups; i++) {
         struct soq__kv_group_layout *g = &layout->groups[i];
         uint32_t like = 0;
 
-        while (like < i && (layout->groups[like].owner != g->owner || layout->groups[like].n_layers != g->n_layers ||
-                            layout->groups[like].n_heads != g->n_heads))
+        while (like < i && (!g->is_split || !layout->groups[like].is_split || layout->groups[like].owner != g->owner ||
+                            layout->groups[like].n_layers != g->n_layers || layout->groups[like].n_heads != g->n_heads))
             like++;
         g->pool = like < i ? layout->groups[like].pool : layout->n_pools++;
     }
@@ -202,4 +205,13 @@ void soq__kv_layout_done(struct soq__kv_layout *layout)
     soq__free(layout->parts);
     soq__free(layout->first_part);
     *layout = (struct soq__kv_layout){0};
+}
+
+uint64_t soq__kv_pool_block_bytes(const struct soq__kv_layout *layout, uint32_t pool)
+{
+    const struct soq__kv_group_layout *g = layout->groups;
+
+    while (g->pool != pool)
+        g++;
+    return g->block_bytes;
 }

@@ -2,8 +2,8 @@
  * without a backend.
  *
  * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner and policy: where a
- * policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Groups of one
- * shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are split.
+ * policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Such split
+ * groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are split.
  *
  * `soquete kvcalc` and the cache itself use the same code, so the forecast cannot drift from the truth. */
 #ifndef SOQ_KV_LAYOUT_H
@@ -19,6 +19,7 @@ struct soq__kv_group_layout {
     uint32_t owner;  /* whoever computes the attention of its layers, as the caller numbers them */
     uint32_t policy; /* index, or SOQ__KV_NO_POLICY */
     uint32_t pool;   /* index */
+    bool is_split;   /* one of many that could be one */
     uint32_t n_layers;
     uint32_t *layers;             /* [n_layers] numbers in the model, ascending; owned by the layout */
     uint32_t first_head, n_heads; /* kv heads of each of them */
@@ -57,5 +58,6 @@ struct soq__kv_layout_params {
 int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *params, struct soq_error *err);
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *params, struct soq_error *err);
 void soq__kv_layout_done(struct soq__kv_layout *layout);
+uint64_t soq__kv_pool_block_bytes(const struct soq__kv_layout *layout, uint32_t pool);
 
 #endif

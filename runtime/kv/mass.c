@@ -71,6 +71,13 @@ static uint64_t mass_bytes(const struct soq__kv_group *g, uint32_t n_lines, uint
     return (uint64_t)g->layout->n_layers * n_lines * g->layout->n_heads * stride * sizeof(uint64_t);
 }
 
+uint64_t soq__kv_mass_offset(const struct soq__kv_cache *c, uint32_t group, uint32_t layer)
+{
+    const struct soq__kv_group *g = &c->groups[group];
+
+    return mass_bytes(g, c->mass_lines, c->mass_stride) / g->layout->n_layers * layer;
+}
+
 static int make_buffer(struct soq__kv_group *g, uint64_t bytes, struct soq_error *err)
 {
     int rc;

@@ -158,8 +158,9 @@ static int take_head(struct asking *a, const struct soq__kv_part *part, uint32_t
     if (!s->keep)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     if (s->n_keep != h->n_keep)
-        return soq__fail(err, SOQ_EINVAL, "keeps %u entries where layer %u, head %u keeps %u; its plan asks for no such budgets",
-                         h->n_keep, layout->layers[0], layout->first_head, s->n_keep);
+        return soq__fail(err, SOQ_EINVAL,
+                         "keeps %u entries where layer %u, head %u keeps %u; its plan asks for no such budgets", h->n_keep,
+                         layout->layers[0], layout->first_head, s->n_keep);
     memcpy(s->keep + line * s->n_keep, h->keep, s->n_keep * sizeof *s->keep);
     return 0;
 }
@@ -271,7 +272,8 @@ static int asking_init(struct asking *a, struct soq_error *err)
 static int ask_policy(struct soq__kv_seq *seq, uint32_t policy, uint32_t n, struct soq__kv_selected *selected,
                       struct soq_error *err)
 {
-    struct asking a = {.seq = seq, .policy = &seq->cache->policies[policy], .policy_index = policy, .n = n, .selected = selected};
+    struct asking a = {
+        .seq = seq, .policy = &seq->cache->policies[policy], .policy_index = policy, .n = n, .selected = selected};
     int rc = asking_init(&a, err);
 
     if (rc)
@@ -321,7 +323,7 @@ struct compaction {
 
 static void undo(struct soq__kv_cache *c, uint32_t g, struct compaction *new, uint32_t n_edits)
 {
-    for (uint32_t i = 0; new->blocks && i < new->n_blocks; i++)
+    for (uint32_t i = 0; new->blocks &&i < new->n_blocks; i++)
         soq__kv_block_unref(c->groups[g].pool, new->blocks[i]);
     soq__free(new->blocks);
     soq__free(new->positions);
@@ -343,12 +345,11 @@ static int take_blocks(struct soq__kv_seq *seq, uint32_t g, struct compaction *n
         rc = soq__kv_block_alloc(c->groups[g].pool, block, err);
         if (rc)
             return rc;
-        rc = soq__kv_push_edit(c,
-                               (struct soq_step_edit){.slot = seq->slot,
-                                                      .group = g,
-                                                      .index = new->base / c->block_tokens + new->n_blocks,
-                                                      .block = *block},
-                               err);
+        rc = soq__kv_push_edit(
+            c,
+            (struct soq_step_edit){
+                .slot = seq->slot, .group = g, .index = new->base / c->block_tokens + new->n_blocks, .block = *block},
+            err);
         new->n_blocks++;
     }
     return rc;

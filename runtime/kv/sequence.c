@@ -209,10 +209,11 @@ int soq__kv_rollback(struct soq__kv_seq *seq, uint32_t n, struct soq_error *err)
     if (n && point != n && c->state_size)
         return soq__fail(err, SOQ_EINVAL, "KV cache: the policy keeps a state, which has no earlier copy to go back to");
     if (n && point != n)
-        return soq__fail(err, SOQ_EINVAL,
-                         "KV cache: cannot go back to %u entries: some that rows there see are already freed, or the policy has "
-                         "added up what later rows saw; go back to %u",
-                         n, point);
+        return soq__fail(
+            err, SOQ_EINVAL,
+            "KV cache: cannot go back to %u entries: some that rows there see are already freed, or the policy has "
+            "added up what later rows saw; go back to %u",
+            n, point);
     if (n == seq->n_committed)
         return 0;
     if (!n) {
@@ -274,7 +275,8 @@ static int fork_blocks(struct soq__kv_seq *dst, const struct soq__kv_seq *src, u
 
         if (from->table[i] == SOQ_BLOCK_NONE)
             continue;
-        rc = soq__kv_push_edit(c, edit, err); /* if later ones fail this names a block that dst does not list: nothing reads it */
+        rc = soq__kv_push_edit(c, edit,
+                               err); /* if later ones fail this names a block that dst does not list: nothing reads it */
         if (rc)
             return rc;
         soq__kv_block_ref(c->groups[g].pool, from->table[i]);

@@ -421,7 +421,8 @@ Test(settings, refuses_core)
         BAD("[backend.]\n", SOQ_EINVAL, "f.ini:1: [backend.]: ", "did you mean [backend]?"),
         BAD("[xyzzy]\n", SOQ_EINVAL, "unknown section; there are runtime, model, engine, backend, kv, decoding, backend.NAME"),
         BAD("[model.x]\n", SOQ_EINVAL, "f.ini:1: [model.x]: unknown section; there are"),
-        BAD("[kv.layers]\n0-1 = f16\n", SOQ_EUNSUPPORTED, "f.ini:1: [kv.layers]: ", "reserved for a later release"),
+        BAD("[kv.layers]\n0-1 = policy:full\n0-1 = policy:full\n", SOQ_EINVAL, "f.ini:3: [kv.layers] 0-1",
+            "already set at f.ini:2"),
         BAD("[kv]\npolicy = full\n\n[model]\n[kv]\npolicy = full\n", SOQ_EINVAL, "f.ini:6: [kv] policy = full: ", "f.ini:2"),
         BAD("[kv.window]\nsize = 1\nsize = 2\n", SOQ_EINVAL, "f.ini:3: [kv.window] size = 2: ", "already set at f.ini:2"),
         BAD("[kv]\nblock_tokens = 24\n", SOQ_EINVAL, "f.ini:2: [kv] block_tokens = 24: ", "power of two"),
@@ -468,7 +469,6 @@ Test(settings, refuses_flags)
         BAD("--kv.=1", SOQ_EINVAL, "unknown key"),
         BAD("--kv.policy=a\nb", SOQ_EINVAL, "--kv.policy: the value is not plain UTF-8 text"),
         BAD("--kv.policy=\xff", SOQ_EINVAL, "--kv.policy: the value is not plain UTF-8 text"),
-        BAD("--kv.layers.0-1=f16", SOQ_EUNSUPPORTED, "reserved"),
         BAD("--kv.window.size=0", SOQ_EINVAL, "--kv.window.size=0: out of range; expected an integer, 1 to 4096"),
         BAD("--kv.window.any=9223372036854775808", SOQ_EINVAL, "out of range; expected an integer"),
         BAD("--kv.window.any=0x10", SOQ_EINVAL, "not an integer"),
@@ -621,7 +621,7 @@ Test(settings, schema_must_be_sound)
         struct soq_option options[2];
     } cases[] = {
         {"kv", "[kv]: unknown section", {OPTION(SOQ_OPT_INT, "a", "1")}},
-        {"kv.layers", "[kv.layers]: the section is reserved", {OPTION(SOQ_OPT_INT, "a", "1")}},
+        {"kv.layers", "[kv.layers]: the section is the core's", {OPTION(SOQ_OPT_INT, "a", "1")}},
         {"kv.x", "options of [kv.x]: an option's struct_size is 0", {{0}}},
         {"kv.x", "options of [kv.x]: option key '(null)'", {OPTION(SOQ_OPT_INT, NULL, "1")}},
         {"kv.x", "options of [kv.x]: option key 'A.b'", {OPTION(SOQ_OPT_INT, "A.b", "1")}},

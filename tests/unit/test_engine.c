@@ -244,7 +244,7 @@ Test(engine, figures_add_up)
     struct heard h = {0};
     struct soq_request req = request(40, 30, &h);
     struct soq_result r = generate(s, &req);
-    uint64_t block = f.model->engine->kv.groups[0].layout.block_bytes;
+    uint64_t block = f.model->engine->kv.groups[0].layout->block_bytes;
 
     cr_expect_eq(r.prompt_tokens, 40);
     cr_expect_eq(r.cached_tokens, 0);

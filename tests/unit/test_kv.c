@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kv/cache.h"
+#include "kv/promise.h"
 
 /* ---- A backend that counts ------------------------------------------------------------------------------------------- */
 
@@ -89,28 +89,37 @@ static const struct soq_kv_policy_ops full_policy = {.struct_size = sizeof full_
 #define SLAB (2 * BLOCK)
 
 static struct soq__kv_layout layout;
+static struct soq__kv_group_layout groups[2];
 static struct soq__kv_cache cache;
 
 /* One full group and, if window > 0, a windowed one. */
 static void make_cache(uint32_t window, uint64_t limit, uint32_t context, uint32_t slots, uint32_t chunk)
 {
+    static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
+    static const struct soq__kv_policy policy = {.ops = &full_policy, .name = "full"};
     struct soq__kv_cache_params p = {
         .limit = limit,
-        .owners = {{.memory = &backend, .attention = &backend}, {.memory = &backend, .attention = &backend}},
+        .owners = &owner,
         .layout = &layout,
-        .policy = {.ops = &full_policy},
+        .policies = &policy,
+        .n_policies = 1,
         .context = context,
         .chunk = chunk,
         .max_slots = slots,
     };
+    static uint32_t layer;
     struct soq_error err = SOQ_ERROR_INIT;
 
     counts = (struct counting){.fail_after = -1};
-    layout = (struct soq__kv_layout){.block_tokens = P, .n_groups = window ? 2 : 1};
-    layout.groups[0] =
-        (struct soq__kv_group_layout){.kind = SOQ_GROUP_FULL, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK};
-    layout.groups[1] = (struct soq__kv_group_layout){
-        .kind = SOQ_GROUP_WINDOW, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK, .window = window};
+    layout = (struct soq__kv_layout){
+        .block_tokens = P, .n_groups = window ? 2 : 1, .n_pools = window ? 2 : 1, .n_heads = 1, .groups = groups};
+    groups[0] = (struct soq__kv_group_layout){
+        .kind = SOQ_GROUP_FULL, .n_layers = 1, .layers = &layer, .n_heads = 1, .n_planes = 2, .block_bytes = BLOCK};
+    groups[1] = groups[0];
+    groups[1].kind = SOQ_GROUP_WINDOW;
+    groups[1].policy = SOQ__KV_NO_POLICY;
+    groups[1].pool = 1;
+    groups[1].window = window;
     cr_assert_eq(soq__kv_cache_init(&cache, &p, &err), 0, "%s", err.text);
 }
 
@@ -127,7 +136,7 @@ static void extend(struct soq__kv_seq *seq, uint32_t n)
     struct soq_error err = SOQ_ERROR_INIT;
 
     cr_assert_eq(soq__kv_prepare(seq, n, &err), 0, "%s", err.text);
-    cr_assert_eq(soq__kv_commit(seq, n, false, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__kv_commit(seq, n, &err), 0, "%s", err.text);
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------------------------------- */
@@ -181,18 +190,18 @@ Test(kv, promises_are_kept)
     make_cache(0, 4 * SLAB, 128, 2, 64);
     soq__kv_seq_init(&a, &cache, NULL);
     soq__kv_seq_init(&b, &cache, NULL);
-    cr_expect_eq(soq__kv_reserve(&a, 9 * P, &err), -SOQ_ELIMIT);
+    cr_expect_eq(soq__kv_reserve(&a, 0, 9 * P, &err), -SOQ_ELIMIT);
     cr_expect(strstr(err.text, "10.0 MiB") && strstr(err.text, "8.0 MiB") && strstr(err.text, "[kv] memory"), "%s", err.text);
-    cr_expect_eq(soq__kv_reserve(&a, 200, &err), -SOQ_ELIMIT);
+    cr_expect_eq(soq__kv_reserve(&a, 0, 200, &err), -SOQ_ELIMIT);
     cr_expect(strstr(err.text, "[model] context"), "%s", err.text);
-    cr_expect_eq(soq__kv_reserve(&a, 6 * P, &err), 0);
-    cr_expect_eq(soq__kv_reserve(&b, 3 * P, &err), -SOQ_EBUSY);
-    cr_expect_eq(soq__kv_reserve(&b, 2 * P, &err), 0);
+    cr_expect_eq(soq__kv_reserve(&a, 0, 6 * P, &err), 0);
+    cr_expect_eq(soq__kv_reserve(&b, 0, 3 * P, &err), -SOQ_EBUSY);
+    cr_expect_eq(soq__kv_reserve(&b, 0, 2 * P, &err), 0);
     extend(&b, 2 * P);
     extend(&a, 6 * P);
     soq__kv_unreserve(&a);
     cr_expect_eq(soq__kv_rollback(&a, 2 * P, NULL), 0);
-    cr_expect_eq(soq__kv_reserve(&b, 6 * P, &err), 0, "%s", err.text);
+    cr_expect_eq(soq__kv_reserve(&b, 0, 6 * P, &err), 0, "%s", err.text);
     soq__kv_seq_done(&a);
     soq__kv_seq_done(&b);
     drop_cache();
@@ -211,7 +220,7 @@ Test(kv, copy_on_write)
     shared = a.groups[0].table[2];
     cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
     cr_expect_eq(cache.n_edits, 3);
-    cr_expect_eq(cache.groups[0].pool.n_used, 3, "a fork takes no block");
+    cr_expect_eq(cache.groups[0].pool->n_used, 3, "a fork takes no block");
     soq__kv_delivered(&cache);
     cr_assert_eq(soq__kv_prepare(&b, 1, NULL), 0);
     cr_assert_eq(cache.n_copies, 1);
@@ -223,7 +232,7 @@ Test(kv, copy_on_write)
     extend(&c, P);
     cr_expect_neq(c.groups[0].table[0], shared);
     soq__kv_delivered(&cache);
-    soq__kv_commit(&b, 1, false, NULL);
+    soq__kv_commit(&b, 1, NULL);
     extend(&c, P);
     cr_expect_eq(c.groups[0].table[1], shared, "free again after the copy");
     soq__kv_seq_done(&b);
@@ -238,13 +247,13 @@ Test(kv, original_of_a_fork_copies_too)
     make_cache(0, 2 * SLAB, 64, 2, 64);
     soq__kv_seq_init(&a, &cache, NULL);
     soq__kv_seq_init(&b, &cache, NULL);
-    cr_assert_eq(soq__kv_reserve(&a, 4 * P, NULL), 0);
+    cr_assert_eq(soq__kv_reserve(&a, 0, 4 * P, NULL), 0);
     extend(&a, 2 * P + 3);
     /* Four blocks are promised and there are four: the copy of a shared tail would be the fifth. */
     cr_expect_eq(soq__kv_fork(&b, &a, NULL), -SOQ_EBUSY);
     cr_expect_eq(b.n_committed, 0);
     cr_expect_eq(soq__kv_seq_bytes(&b), 0);
-    cr_assert_eq(soq__kv_reserve(&a, 3 * P, NULL), 0);
+    cr_assert_eq(soq__kv_reserve(&a, 0, 3 * P, NULL), 0);
     cr_expect_eq(soq__kv_fork(&b, &a, NULL), 0);
     cr_assert_eq(soq__kv_prepare(&a, 1, NULL), 0);
     cr_expect_eq(cache.n_copies, 1);
@@ -272,7 +281,7 @@ Test(kv, no_copy_to_what_is_gone)
     soq__kv_seq_done(&b);
     cr_expect_eq(cache.n_copies, 0);
     cr_expect_eq(cache.budget.used, SLAB);
-    cr_expect(!soq__kv_block_is_shared(&cache.groups[0].pool, a.groups[0].table[1]), "nobody else holds the source");
+    cr_expect(!soq__kv_block_is_shared(cache.groups[0].pool, a.groups[0].table[1]), "nobody else holds the source");
     soq__kv_seq_done(&a);
     cr_expect_eq(cache.budget.used, 0);
     drop_cache();
@@ -319,13 +328,13 @@ Test(kv, promise_beside_a_fork_behind_the_window)
         extend(&a, P);
     soq__kv_delivered(&cache);
     cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
-    if (soq__kv_reserve(&a, 16 * P, &err) == 0)
+    if (soq__kv_reserve(&a, 0, 16 * P, &err) == 0)
         for (int i = 9; i < 16; i++) {
             cr_assert_eq(soq__kv_prepare(&a, P, &err), 0, "a promise was broken: %s", err.text);
-            cr_assert_eq(soq__kv_commit(&a, P, false, NULL), 0);
+            cr_assert_eq(soq__kv_commit(&a, P, NULL), 0);
         }
     soq__kv_seq_done(&b);
-    cr_expect_eq(soq__kv_reserve(&a, 16 * P, &err), 0, "%s", err.text);
+    cr_expect_eq(soq__kv_reserve(&a, 0, 16 * P, &err), 0, "%s", err.text);
     soq__kv_seq_done(&a);
     drop_cache();
 }
@@ -352,6 +361,16 @@ Test(kv, abandoned_rows_give_their_blocks_back)
     drop_cache();
 }
 
+/* Blocks of a pool that a sequence of n entries may hold, one row a step. */
+static uint32_t most_blocks(uint32_t pool, uint32_t n)
+{
+    const struct soq__kv_need_params params = {.layout = &layout, .policies = cache.policies, .chunk = 1, .n_entries = n};
+    struct soq__kv_need need;
+
+    soq__kv_need(&params, pool, &need);
+    return soq__kv_need_peak(&need);
+}
+
 Test(kv, window_frees_behind_on_the_grid)
 {
     const uint32_t window = 10;
@@ -366,7 +385,7 @@ Test(kv, window_frees_behind_on_the_grid)
         extend(&a, 1);
         cr_expect_eq(a.groups[1].freed_to, first_seen / P * P, "at %u: freed to %u", n, a.groups[1].freed_to);
         cr_expect_eq(a.groups[1].n_held, (n + P - 1) / P - first_seen / P);
-        cr_expect_leq(a.groups[1].n_held, soq__kv_group_blocks(&layout, 1, n, 1));
+        cr_expect_leq(a.groups[1].n_held, most_blocks(1, n));
         cr_expect_eq(a.groups[0].n_held, (n + P - 1) / P);
     }
     cr_assert_eq(soq__kv_segments(&a, segments, 4), 2);
@@ -415,10 +434,10 @@ Test(kv, rejected_rows_leave_no_trace)
     extend(&a, 5);
     cr_assert_eq(soq__kv_prepare(&a, 20, NULL), 0);
     cr_expect_eq(a.groups[0].n_held, 4);
-    cr_assert_eq(soq__kv_commit(&a, 2, false, NULL), 0);
+    cr_assert_eq(soq__kv_commit(&a, 2, NULL), 0);
     cr_expect_eq(a.n_committed, 7);
     cr_expect_eq(a.groups[0].n_held, 1);
-    cr_expect_eq(soq__kv_commit(&a, 1, false, NULL), -SOQ_EINTERNAL, "nothing is tentative");
+    cr_expect_eq(soq__kv_commit(&a, 1, NULL), -SOQ_EINTERNAL, "nothing is tentative");
     soq__kv_seq_done(&a);
     drop_cache();
 }
@@ -500,14 +519,15 @@ Test(kv, policy_may_drop_only_what_nobody_sees)
         int rc;
 
         make_cache(0, 8 * SLAB, 64, 1, 64);
-        cache.policy = (struct soq__kv_policy){.ops = &scripted_policy, .plan = {.window = 16, .sinks = 4, .grid = 40}};
-        cache.groups[0].layout.window = 16;
-        cache.groups[0].layout.sinks = 4;
+        cache.policies[0] = (struct soq__kv_policy){
+            .ops = &scripted_policy, .name = "scripted", .plan = {.window = 16, .sinks = 4, .grid = 40}};
+        groups[0].window = 16;
+        groups[0].sinks = 4;
         memcpy(answer, cases[i].ranges, sizeof cases[i].ranges);
         n_answer = cases[i].n;
         soq__kv_seq_init(&a, &cache, NULL);
         soq__kv_prepare(&a, 40, NULL);
-        rc = soq__kv_commit(&a, 40, false, &err);
+        rc = soq__kv_commit(&a, 40, &err);
         cr_expect_eq(rc, cases[i].says ? -SOQ_EINVAL : 0, "case %zu: %s", i, err.text);
         if (cases[i].says)
             cr_expect(strstr(err.text, cases[i].says), "case %zu: %s", i, err.text);

@@ -96,22 +96,31 @@ static uint32_t roll(uint32_t n)
 
 static void make_cache(uint64_t slabs)
 {
+    static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
+    static const struct soq__kv_policy rule = {.ops = &policy};
+    static struct soq__kv_group_layout groups[N_GROUPS];
+    static uint32_t layer;
     struct soq__kv_cache_params p = {
         .limit = slabs * 2 * BLOCK,
-        .owners = {{.memory = &backend, .attention = &backend}, {.memory = &backend, .attention = &backend}},
+        .owners = &owner,
         .layout = &layout,
-        .policy = {.ops = &policy},
+        .policies = &rule,
+        .n_policies = 1,
         .context = CONTEXT,
         .chunk = CHUNK,
         .max_slots = N_SEQS,
     };
     struct soq_error err = SOQ_ERROR_INIT;
 
-    layout = (struct soq__kv_layout){.block_tokens = P, .n_groups = N_GROUPS};
-    layout.groups[0] =
-        (struct soq__kv_group_layout){.kind = SOQ_GROUP_FULL, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK};
-    layout.groups[1] = (struct soq__kv_group_layout){
-        .kind = SOQ_GROUP_WINDOW, .n_layers = 1, .n_planes = 2, .block_bytes = BLOCK, .window = WINDOW};
+    layout =
+        (struct soq__kv_layout){.block_tokens = P, .n_groups = N_GROUPS, .n_pools = N_GROUPS, .n_heads = 1, .groups = groups};
+    groups[0] = (struct soq__kv_group_layout){
+        .kind = SOQ_GROUP_FULL, .n_layers = 1, .layers = &layer, .n_heads = 1, .n_planes = 2, .block_bytes = BLOCK};
+    groups[1] = groups[0];
+    groups[1].kind = SOQ_GROUP_WINDOW;
+    groups[1].policy = SOQ__KV_NO_POLICY;
+    groups[1].pool = 1;
+    groups[1].window = WINDOW;
     memset(actors, 0, sizeof actors);
     memset(present, 0, sizeof present);
     memset(tables, 0xff, sizeof tables);
@@ -138,7 +147,7 @@ static void check_counts(void)
     uint64_t used = 0;
 
     for (uint32_t g = 0; g < N_GROUPS; g++) {
-        const struct soq__kv_pool *pool = &cache.groups[g].pool;
+        const struct soq__kv_pool *pool = cache.groups[g].pool;
         uint32_t n_used = 0;
 
         for (uint32_t b = 0; b < pool->max_slabs * pool->blocks_per_slab; b++) {
@@ -233,7 +242,7 @@ static void take_step(void)
         if (outcome < 2 && actors[i].rows)
             soq__kv_abandon(&actors[i].seq);
         else if (actors[i].rows)
-            cr_assert_eq(soq__kv_commit(&actors[i].seq, roll(8) ? actors[i].rows : actors[i].rows - 1, roll(2), &err), 0, "%s",
+            cr_assert_eq(soq__kv_commit(&actors[i].seq, roll(8) ? actors[i].rows : actors[i].rows - 1, &err), 0, "%s",
                          err.text);
     for (int i = 0; outcome > 1 && i < N_SEQS; i++)
         if (actors[i].rows)
@@ -284,7 +293,7 @@ static void act(struct actor *a, struct actor *other)
         if (roll(2) && soq__kv_rollback(&a->seq, roll(a->seq.n_committed + 1), &err))
             cr_assert_eq(soq__kv_rollback(&a->seq, 0, &err), 0, "%s", err.text);
         n = a->seq.n_committed + roll(CONTEXT - a->seq.n_committed + 1);
-        if (n && soq__kv_reserve(&a->seq, n, &err) == 0)
+        if (n && soq__kv_reserve(&a->seq, 0, n, &err) == 0)
             a->promised = n;
         break;
     case 3:

@@ -396,14 +396,14 @@ Test(mixed, groups_belong_to_who_attends)
 
     cr_assert_eq(e->layout.n_groups, 3); /* twin's with a window, cpu's with a window, cpu's full one */
     for (uint32_t l = 0; l < 6; l++) {
-        cr_expect_eq(e->net.layers[l].group, groups[l]);
-        cr_expect_eq(e->net.layers[l].index, indices[l]);
+        cr_expect_eq(e->net.layers[l].parts->group, groups[l]);
+        cr_expect_eq(e->net.layers[l].parts->index, indices[l]);
     }
     for (uint32_t g = 0; g < 3; g++) {
         cr_expect_eq(e->layout.groups[g].owner, owners[g]);
-        cr_expect_eq(e->kv.groups[g].pool.slabs[0].buffer >> 63, owners[g] == 0, "group %u: slab of another memory", g);
+        cr_expect_eq(e->kv.groups[g].pool->slabs[0].buffer >> 63, owners[g] == 0, "group %u: slab of another memory", g);
         cr_expect(seq->kv.groups[g].n_held > 0);
-        bytes += e->kv.groups[g].pool.slab_bytes;
+        bytes += e->kv.groups[g].pool->slab_bytes;
     }
     cr_expect_eq(e->kv.budget.used, bytes);
     soq__sequence_free(seq);
