@@ -74,11 +74,28 @@ static void group_free(void *self, soq_kv_group handle)
     cpu->host->free(cpu->host->ctx, group);
 }
 
+/* The group whose slabs hold this one's blocks, too. */
+static int take_storage(struct cpu_group *group, uint64_t storage, struct soq_error *err)
+{
+    struct cpu_group *store = storage ? (struct cpu_group *)(uintptr_t)storage : group;
+
+    if (store->store != store || store->block_bytes != group->block_bytes || store->block_tokens != group->block_tokens)
+        return plugin_fail(err, SOQ_EINVAL,
+                           "cpu: kv group %u: blocks of %llu bytes for %u tokens cannot lie in the slabs of group %u, whose "
+                           "blocks have %llu bytes for %u tokens",
+                           group->index, (unsigned long long)group->block_bytes, group->block_tokens, store->index,
+                           (unsigned long long)store->block_bytes, store->block_tokens);
+    group->store = store;
+    return 0;
+}
+
 static int fill_group(struct cpu *cpu, struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
 {
     size_t n = (size_t)cpu->params.max_slots * desc->max_blocks;
     int rc = take_planes(group, desc, err);
 
+    if (!rc)
+        rc = take_storage(group, desc->storage, err);
     if (rc)
         return rc;
     group->tables = cpu->host->alloc(cpu->host->ctx, n * sizeof *group->tables, 64);
@@ -112,6 +129,7 @@ static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
         .block_bytes = desc->block_bytes,
         .next = cpu->groups,
     };
+    group->store = group;
     cpu->groups = group;
     rc = fill_group(cpu, group, desc, err);
     if (rc)
@@ -149,6 +167,9 @@ static int group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
     if (block_class != 0)
         return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: block class %u is not supported", group->index,
                            block_class);
+    if (group->store != group)
+        return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u has no slabs of its own: its blocks lie in those of group %u",
+                           group->index, group->store->index);
     if (first_block > SOQ_BLOCK_INDEX_MASK || n_blocks > SOQ_BLOCK_INDEX_MASK - first_block)
         return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: %u blocks from %u on are too many", group->index, n_blocks,
                            first_block);
@@ -219,14 +240,46 @@ static int kv_append(void *self, const struct soq_kv_append_args *args)
     return cpu_record(cpu, SOQ_OP_KV_APPEND, cpu_run_kv_append, args, sizeof *args);
 }
 
+/* The segments' flags and ends, and what they ask of the arguments. */
+static int check_segments(struct cpu *cpu, const struct soq_attention_args *args, const struct cpu_group *group,
+                          const struct soq_step_seq *seq)
+{
+    for (uint32_t s = 0; s < seq->n_segments; s++) {
+        const struct soq_step_segment *segment = &step_segments(cpu->step)[seq->first_segment + s];
+
+        if (segment->group != group->index)
+            continue;
+        if (segment->flags && (args->n_rot % 2 || args->n_rot > args->head_dim_k ||
+                               (args->rope_kind != SOQ_ROPE_HALF && args->rope_kind != SOQ_ROPE_INTERLEAVED)))
+            return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL, "a rotated segment with RoPE of kind %u on %u of %u columns",
+                              args->rope_kind, args->n_rot, args->head_dim_k);
+        if (segment->flags && cpu_check_view(cpu, SOQ_OP_ATTENTION, "inv_freq", &args->inv_freq, 1, args->n_rot / 2))
+            return cpu->failed;
+        if (args->mass && (uint64_t)segment->first_entry + segment->n_entries > args->mass_stride)
+            return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL, "attention mass of entries %u to %u in lines of %u",
+                              segment->first_entry, segment->first_entry + segment->n_entries, args->mass_stride);
+    }
+    return 0;
+}
+
+static int check_mass(struct cpu *cpu, const struct soq_attention_args *args, const struct cpu_group *group)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    if ((args->mass + args->mass_offset) % sizeof(uint64_t))
+        return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL, "attention mass begins at byte %llu, inside a number",
+                          (unsigned long long)args->mass_offset);
+    if (cpu_reserve_scratch(cpu, cpu_attention_mass_scratch(group, cpu->step), &err))
+        return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_ENOMEM, "%s", err.text);
+    return 0;
+}
+
 static int check_attention(struct cpu *cpu, const struct soq_attention_args *args)
 {
     const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
 
     if (check_group(cpu, SOQ_OP_ATTENTION, args->group, args->layer))
         return cpu->failed;
-    if (args->mass)
-        return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "attention mass");
     if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
         args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)
         return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL,
@@ -235,6 +288,11 @@ static int check_attention(struct cpu *cpu, const struct soq_attention_args *arg
                           group->value.width);
     if (cpu_check_view(cpu, SOQ_OP_ATTENTION, "q", &args->q, cpu->step->n_rows, args->n_heads * args->head_dim_k) ||
         cpu_check_view(cpu, SOQ_OP_ATTENTION, "out", &args->out, cpu->step->n_rows, args->n_heads * args->head_dim_v))
+        return cpu->failed;
+    for (uint32_t i = 0; i < cpu->step->n_seqs; i++)
+        if (check_segments(cpu, args, group, &step_seqs(cpu->step)[i]))
+            return cpu->failed;
+    if (args->mass && check_mass(cpu, args, group))
         return cpu->failed;
     return cpu_check_vector(cpu, SOQ_OP_ATTENTION, "sink_logits", args->sink_logits, args->n_heads, true);
 }
@@ -255,4 +313,5 @@ const struct soq_attention_ops cpu_attention_ops = {
     .group_slab = group_slab,
     .kv_append = kv_append,
     .attention = attention,
+    .kv_gather = cpu_kv_gather,
 };

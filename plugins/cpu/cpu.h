@@ -22,10 +22,7 @@ enum {
     CPU_OPS_MAX = 4096,                                /* recorded before they must run; a step with more runs in pieces */
     CPU_TILE_K = 256,                                  /* inputs that the float kernel expands at once */
     CPU_SPANS_BYTES = CPU_TILE_K * CPU_GROUP_ROWS * 4, /* room for their packed spans, of any type */
-    CPU_TILE_TOKENS = 32,                              /* entries that attention takes at once, at absolute places */
-    CPU_SPLIT_TOKENS = 512,                            /* entries that attention sums up before it merges, at absolute places */
-    CPU_TILE_QUERIES = 32,                             /* query vectors that share a tile of keys and values */
-    CPU_PARTIAL_BYTES = 4 << 20,                       /* room for the sums of splits that run in parallel */
+    CPU_PARTIAL_BYTES = 2 << 20,                       /* room for the sums of splits that run in parallel, twice */
 };
 
 /* One tensor. Exactly one of vector, packed and source is set. */
@@ -49,8 +46,9 @@ struct cpu_group {
         uint32_t heads, width, dtype;
         uint64_t offset, tile_bytes; /* of the first tile in a block, of a tile */
     } key, value;
-    soq_block_ref *tables; /* [max_slots][max_blocks] */
-    uint8_t **blocks;      /* [n_blocks]: where block i lies, or NULL */
+    soq_block_ref *tables;   /* [max_slots][max_blocks] */
+    struct cpu_group *store; /* whose slabs hold the blocks: often the group itself */
+    uint8_t **blocks;        /* [n_blocks]: where block i lies, or NULL */
     uint32_t n_blocks;
     bool checked; /* the blocks of the step in hand are known to be there */
     struct cpu_group *next;
@@ -60,6 +58,7 @@ struct cpu_thread {
     uint32_t index, count;
     struct cpu_barrier *barrier; /* of `count` threads */
     uint8_t *scratch;            /* [instance.scratch_bytes] */
+    uint32_t *splits;            /* attention ops so far that ran in splits; the same in all threads */
 };
 
 struct cpu;
@@ -109,6 +108,7 @@ struct cpu {
     uint64_t serial;             /* of the last step whose edits and copies were done */
     const struct soq_step *step; /* NULL between steps */
     struct cpu_op *ops;          /* [CPU_OPS_MAX] */
+    _Atomic uint32_t *taken;     /* [CPU_OPS_MAX]: pieces of an op's work that threads have taken */
     uint32_t n_ops;
     int failed; /* the first failure, sticky */
     struct soq_error error;
@@ -119,7 +119,7 @@ struct cpu {
     struct cpu_q8_header *q8_headers; /* [max_rows][max_cols / 32] */
     uint8_t *scratch;                 /* [threads][scratch_bytes] */
     uint64_t scratch_bytes;
-    float *partials; /* CPU_PARTIAL_BYTES */
+    float *partials; /* [2] of CPU_PARTIAL_BYTES */
 
     struct cpu_barrier barrier;
     _Atomic uint32_t stop_at; /* ops from this one on are not run */
@@ -169,6 +169,7 @@ void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, u
 uint64_t cpu_matmul_scratch(const struct cpu *cpu);
 uint64_t cpu_matmul_q8_scratch(void);
 uint64_t cpu_attention_scratch(const struct cpu_group *group);
+uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct soq_step *step);
 
 static inline struct cpu_weight *cpu_weight(soq_weight handle)
 {
@@ -192,17 +193,24 @@ static inline void cpu_share(const struct cpu_thread *thread, uint64_t n, uint64
     *last_out = n * (thread->index + 1) / thread->count;
 }
 
+/* Where a block lies; NULL: nowhere. */
+static inline uint8_t *cpu_block_at(const struct cpu_group *group, soq_block_ref ref)
+{
+    return ref < group->store->n_blocks ? group->store->blocks[ref] : NULL;
+}
+
 /* The block of a place in a table: NULL where there is none. */
 static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, uint32_t index)
 {
     soq_block_ref ref = group->tables[(size_t)slot * group->max_blocks + index];
 
-    return ref < group->n_blocks ? group->blocks[ref] : NULL;
+    return cpu_block_at(group, ref);
 }
 
 /* kernels/: one file each. */
 void cpu_quantise_row(const float *x, uint32_t n, int8_t *codes, struct cpu_q8_header *headers);
 cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,
     cpu_run_add, cpu_run_scale, cpu_run_gather, cpu_run_kv_append, cpu_run_attention;
+int cpu_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
 
 #endif

@@ -72,8 +72,9 @@ int cpu_init(void *self, const struct soq_host *host, const struct soq_config *c
     cpu->q8 = strcmp(config->get_string(config->ctx, "activations"), "f32") != 0;
     cpu->repack = config->get_int(config->ctx, "repack") != 0;
     cpu->ops = host->alloc(host->ctx, CPU_OPS_MAX * sizeof *cpu->ops, 64);
-    cpu->partials = host->alloc(host->ctx, CPU_PARTIAL_BYTES, 64);
-    if (cpu->ops && cpu->partials)
+    cpu->taken = host->alloc(host->ctx, CPU_OPS_MAX * sizeof *cpu->taken, 64);
+    cpu->partials = host->alloc(host->ctx, 2 * CPU_PARTIAL_BYTES, 64);
+    if (cpu->ops && cpu->taken && cpu->partials)
         return 0;
     cpu_shutdown(self);
     return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory for the list of ops");
@@ -87,6 +88,7 @@ void cpu_shutdown(void *self)
     if (!host)
         return;
     host->free(host->ctx, cpu->ops);
+    host->free(host->ctx, cpu->taken);
     host->free(host->ctx, cpu->partials);
     host->free(host->ctx, cpu->step_bytes);
     host->free(host->ctx, cpu->q8_codes);
@@ -99,10 +101,6 @@ static int supports_kv(const struct soq_op_desc *desc, struct soq_error *why)
 {
     if (desc->flags & SOQ_OPDESC_TREE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: steps with trees of rows are not supported");
-    if (desc->flags & SOQ_OPDESC_MASS)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: attention mass is not supported");
-    if (desc->flags & SOQ_OPDESC_ROTATE)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: segments with positions or rotation are not supported");
     if (desc->key_format != SOQ_FORMAT_PLAIN || desc->value_format != SOQ_FORMAT_PLAIN)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: only plain KV formats are supported, not %u and %u", desc->key_format,
                            desc->value_format);
@@ -145,6 +143,7 @@ int cpu_supports(void *self, const struct soq_op_desc *desc, struct soq_error *w
         return 0;
     case SOQ_OP_ATTENTION:
     case SOQ_OP_KV_APPEND:
+    case SOQ_OP_KV_GATHER:
         return supports_kv(desc, why);
     default:
         break;

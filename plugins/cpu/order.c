@@ -1,9 +1,10 @@
 /* Which ops need a barrier in front.
  *
- * Without one two ops may run at the same time, or one thread may be in the second while another is still in the first. Two
- * cases are safe. Products of one x into different y: q, k and v, or gate and up. And ops that work row by row, on matrices
- * that lie row under row: every thread has the same range of rows in each of them, so a row is finished before the same thread
- * takes it up again. The rounding of a product's x to 8 bits is such an op; a barrier of its own follows it. */
+ * Without one two ops may run at the same time, or one thread may be in the second while another is still in the first. Three
+ * cases are safe. Products of one x into different y: q, k and v, or gate and up. Attention of different heads, each in a group
+ * of its own. And ops that work row by row, on matrices that lie row under row: every thread has the same range of rows in each
+ * of them, so a row is finished before the same thread takes it up again. The rounding of a product's x to 8 bits is such an
+ * op; a barrier of its own follows it. */
 #include "cpu.h"
 
 enum { VIEWS_MAX = 3 };
@@ -124,9 +125,35 @@ static bool joins_products(const struct cpu_op *ops, struct cpu_op *op)
     return true;
 }
 
+/* Memory that two attention ops write and read: neither reads or writes what the other writes. */
+static bool attend_apart(const struct soq_attention_args *a, const struct soq_attention_args *b)
+{
+    const struct soq_view *const pairs[][2] = {{&a->out, &b->out}, {&a->out, &b->q}, {&a->q, &b->out}};
+
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        enum lie lie = how_they_lie(pairs[i][0], pairs[i][1]);
+
+        if (lie != APART && lie != SIDE_BY_SIDE)
+            return false;
+    }
+    return !a->mass || !b->mass;
+}
+
+/* One of a run of attention ops. */
+static bool joins_attention(const struct cpu_op *ops, const struct cpu_op *op)
+{
+    const struct cpu_op *other = op;
+
+    do {
+        if (other-- == ops || other->op != SOQ_OP_ATTENTION || !attend_apart(&other->args.attention, &op->args.attention))
+            return false;
+    } while (!other->head);
+    return true;
+}
+
 void cpu_order(const struct cpu_op *ops, struct cpu_op *op)
 {
-    if (op->op == SOQ_OP_MATMUL && joins_products(ops, op)) {
+    if ((op->op == SOQ_OP_MATMUL && joins_products(ops, op)) || (op->op == SOQ_OP_ATTENTION && joins_attention(ops, op))) {
         op->sync = op->head = false;
     } else if (follows_rows(ops, op)) {
         op->sync = false;

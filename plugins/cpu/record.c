@@ -34,6 +34,7 @@ int cpu_record(struct cpu *cpu, uint32_t kind, cpu_run_fn *run, const void *args
 
     if (cpu->n_ops == CPU_OPS_MAX && cpu_run(cpu))
         return cpu->failed;
+    atomic_store_explicit(&cpu->taken[cpu->n_ops], 0, memory_order_relaxed);
     op = &cpu->ops[cpu->n_ops++];
     *op = (struct cpu_op){.run = run, .op = kind, .head = true, .sync = true, .quantise = true};
     memcpy(&op->args, args, size);

@@ -7,11 +7,13 @@
 static void run_ops(void *arg, const struct soq_worker *worker)
 {
     struct cpu *cpu = arg;
+    uint32_t splits = 0;
     struct cpu_thread thread = {
         .index = worker->index,
         .count = worker->count,
         .barrier = &cpu->barrier,
         .scratch = cpu->scratch + worker->index * cpu->scratch_bytes,
+        .splits = &splits,
     };
 
     for (uint32_t i = 0; i < cpu->n_ops; i++) {

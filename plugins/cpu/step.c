@@ -25,6 +25,7 @@ static int check_step(struct cpu *cpu, const struct soq_step *step, struct soq_e
         .plugin = "cpu",
         .max_rows = cpu->params.max_rows,
         .max_slots = cpu->params.max_slots,
+        .segment_flags = SOQ_SEGMENT_ROTATE | SOQ_SEGMENT_ROLLING,
         .holds = holds,
         .self = cpu,
     };
@@ -66,15 +67,18 @@ static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_er
     for (uint32_t i = 0; i < step->n_copies; i++) {
         const struct cpu_group *group = find_group(cpu, copies[i].group);
         const struct soq_step_copy *copy = &copies[i];
+        const uint8_t *src;
+        uint8_t *dst;
 
         if (!group || copy->src == copy->dst)
             continue;
-        if (copy->src >= group->n_blocks || copy->dst >= group->n_blocks || !group->blocks[copy->src] ||
-            !group->blocks[copy->dst] || copy->n_tokens > group->block_tokens)
+        src = cpu_block_at(group, copy->src);
+        dst = cpu_block_at(group, copy->dst);
+        if (!src || !dst || copy->n_tokens > group->block_tokens)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: copy %u of block %x to %x in group %u", i, copy->src, copy->dst,
                                copy->group);
-        copy_plane(group, &group->key, copy->n_tokens, group->blocks[copy->src], group->blocks[copy->dst]);
-        copy_plane(group, &group->value, copy->n_tokens, group->blocks[copy->src], group->blocks[copy->dst]);
+        copy_plane(group, &group->key, copy->n_tokens, src, dst);
+        copy_plane(group, &group->value, copy->n_tokens, src, dst);
     }
     return 0;
 }

@@ -4,4 +4,6 @@
 
 #define CPU_VARIANT "avx512"
 
+enum { VEC_REGISTERS = 32 }; /* vectors of eight lanes that fit into registers */
+
 #endif

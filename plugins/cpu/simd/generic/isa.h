@@ -152,6 +152,17 @@ VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
     return u8x32_load(out);
 }
 
+/* Eight columns of sixteen rows of F16, that begin at the same offset, to columns of sixteen F32 that lie stride apart. */
+VEC_INLINE void f16x8_transpose16(const uint8_t *const *rows, size_t offset, float *out, size_t stride)
+{
+    for (int t = 0; t < 16; t++) {
+        f32x8 x = f32x8_from_f16(rows[t] + offset);
+
+        for (int d = 0; d < 8; d++)
+            out[(size_t)d * stride + (size_t)t] = x[d];
+    }
+}
+
 /* A hint that the line at p will be wanted. */
 VEC_INLINE void vec_prefetch(const void *p)
 {

@@ -4,4 +4,6 @@
 
 #define CPU_VARIANT "generic"
 
+enum { VEC_REGISTERS = 16 }; /* vectors of eight lanes that fit into registers */
+
 #endif

@@ -4,4 +4,6 @@
 
 #define CPU_VARIANT "x86-64-v3"
 
+enum { VEC_REGISTERS = 16 }; /* vectors of eight lanes that fit into registers */
+
 #endif

@@ -1,0 +1,260 @@
+/* The items of attention: which queries, and what they see. */
+#include "kernels/attention.h"
+
+static size_t padded(uint32_t width)
+{
+    return ((size_t)width + 7) / 8 * 8;
+}
+
+/* ---- Scratch ------------------------------------------------------------------------------------------------------------- */
+
+uint64_t cpu_attention_scratch(const struct cpu_group *group)
+{
+    size_t dk = group->key.width, dv = padded(group->value.width);
+
+    return (2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv) * sizeof(float) + 64;
+}
+
+/* An upper bound: slots of weights for any item of the sequence. */
+static uint64_t slots_of(const struct cpu_group *group, const struct soq_step *step, const struct soq_step_seq *seq)
+{
+    uint64_t first = UINT64_MAX, last = 0, n = 0;
+
+    for (uint32_t s = 0; s < seq->n_segments; s++) {
+        const struct soq_step_segment *segment = &step_segments(step)[seq->first_segment + s];
+        uint64_t end = (uint64_t)segment->first_entry + segment->n_entries;
+
+        if (segment->group != group->index || segment->n_entries == 0)
+            continue;
+        first = segment->first_entry < first ? segment->first_entry : first;
+        last = end > last ? end : last;
+        n++;
+    }
+    return n ? ((last + TOKENS - 1) / TOKENS - first / TOKENS) * n : 0;
+}
+
+enum { SLOT_BYTES = (TOKENS + 1) * sizeof(float) }; /* of one query */
+
+uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct soq_step *step)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
+        uint64_t n = slots_of(group, step, &step_seqs(step)[i]);
+
+        most = n > most ? n : most;
+    }
+    return cpu_attention_scratch(group) + (most * SLOT_BYTES > STORE_BYTES ? most * SLOT_BYTES : STORE_BYTES);
+}
+
+void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,
+                      const struct cpu_thread *thread)
+{
+    item->args = args;
+    item->group = (const struct cpu_group *)(uintptr_t)args->group;
+    item->step = cpu->step;
+    item->ratio = args->n_heads / args->n_kv_heads;
+    item->dk = item->group->key.width;
+    item->dv = padded(item->group->value.width);
+    item->k = (float *)thread->scratch;
+    item->v = item->k + TOKENS * item->dk;
+    item->scores = item->v + TOKENS * item->dv;
+    item->part.out = item->scores + QUERIES * TOKENS;
+    item->whole.out = item->part.out + QUERIES * item->dv;
+    item->q = item->whole.out + QUERIES * item->dv;
+    item->turned = item->q + QUERIES * item->dk;
+    item->room = item->turned + QUERIES * item->dk;
+}
+
+/* ---- Queries ------------------------------------------------------------------------------------------------------------- */
+
+const struct soq_step_row *cpu_item_row(const struct item *item, uint32_t query)
+{
+    return &step_rows(item->step)[item->seq->first_row + (item->first + query) / item->ratio];
+}
+
+uint32_t cpu_item_head(const struct item *item, uint32_t query)
+{
+    return item->kv_head * item->ratio + (item->first + query) % item->ratio;
+}
+
+static bool wants_mass(const struct item *item, uint32_t first_row, uint32_t n_rows)
+{
+    for (uint32_t r = 0; r < n_rows && item->args->mass; r++)
+        if (step_rows(item->step)[first_row + r].mass_line)
+            return true;
+    return false;
+}
+
+/* Queries of an item of the sequence: as many as the store of weights has room for, where it is needed. */
+static uint32_t queries_of(const struct item *item, const struct soq_step_seq *seq)
+{
+    uint64_t bytes, n;
+
+    if (!wants_mass(item, seq->first_row, seq->n_rows))
+        return QUERIES;
+    bytes = slots_of(item->group, item->step, seq) * SLOT_BYTES;
+    n = bytes ? STORE_BYTES / bytes : QUERIES;
+    return n == 0 ? 1 : n < QUERIES ? (uint32_t)n : QUERIES;
+}
+
+/* ---- Segments ------------------------------------------------------------------------------------------------------------ */
+
+static const struct soq_step_segment *segment_at(const struct item *item, uint32_t s)
+{
+    return &step_segments(item->step)[item->seq->first_segment + s];
+}
+
+static bool holds(const struct item *item, const struct soq_step_segment *segment)
+{
+    return segment->group == item->group->index && item->args->layer >= segment->first_layer &&
+           item->args->layer - segment->first_layer < segment->n_layers && item->kv_head >= segment->first_head &&
+           item->kv_head - segment->first_head < segment->n_heads;
+}
+
+static bool same_class(const struct soq_step_segment *a, const struct soq_step_segment *b)
+{
+    return a->flags == b->flags && (!(a->flags & SOQ_SEGMENT_ROTATE) || a->rotation == b->rotation);
+}
+
+static bool first_of_class(const struct item *item, uint32_t segment)
+{
+    if (!holds(item, segment_at(item, segment)))
+        return false;
+    for (uint32_t s = 0; s < segment; s++)
+        if (holds(item, segment_at(item, s)) && same_class(segment_at(item, s), segment_at(item, segment)))
+            return false;
+    return true;
+}
+
+bool cpu_item_class(const struct item *item, uint32_t segment, uint32_t *class_out)
+{
+    uint32_t class = 0;
+
+    if (!first_of_class(item, segment))
+        return false;
+    for (uint32_t s = 0; s < segment; s++)
+        class += first_of_class(item, s);
+    *class_out = class;
+    return true;
+}
+
+/* What a row sees of a segment: entries [from, last) and [segment's first, sinks). */
+struct sight {
+    int64_t from, last, sinks;
+};
+
+static struct sight sight_of(const struct item *item, const struct soq_step_segment *segment, const struct soq_step_row *row)
+{
+    const struct soq_attention_args *args = item->args;
+    int64_t place = (int64_t)row->position - segment->position_offset; /* the entry at the row's position */
+    int64_t end = (int64_t)segment->first_entry + segment->n_entries;
+    struct sight sight = {segment->first_entry, (row->entry < place ? row->entry : place) + 1, segment->first_entry};
+
+    sight.last = sight.last < end ? sight.last : end;
+    if (!args->window)
+        return sight;
+    if (place - args->window + 1 > sight.from)
+        sight.from = place - args->window + 1;
+    if ((int64_t)args->sinks - segment->position_offset > sight.sinks)
+        sight.sinks = (int64_t)args->sinks - segment->position_offset;
+    sight.sinks = sight.sinks < sight.last ? sight.sinks : sight.last;
+    return sight;
+}
+
+/* Bits [first, last) of a tile that begins at entry `begin`. */
+static uint64_t range_bits(int64_t first, int64_t last, int64_t begin)
+{
+    int64_t a = first - begin < 0 ? 0 : first - begin, b = last - begin > TOKENS ? TOKENS : last - begin;
+
+    return a < b ? UINT64_MAX << a & UINT64_MAX >> (TOKENS - b) : 0;
+}
+
+uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin)
+{
+    uint64_t any = 0;
+
+    for (uint32_t i = 0; i < item->n; i++) {
+        const struct soq_step_row *row = cpu_item_row(item, i);
+
+        if (i && row == cpu_item_row(item, i - 1)) {
+            item->masks[i] = item->masks[i - 1];
+            continue;
+        }
+        item->masks[i] = 0;
+        for (uint32_t s = segment; s < item->seq->n_segments; s++) {
+            struct sight sight;
+
+            if (!holds(item, segment_at(item, s)) || !same_class(segment_at(item, s), segment_at(item, segment)))
+                continue;
+            sight = sight_of(item, segment_at(item, s), row);
+            item->masks[i] |= range_bits(sight.from, sight.last, (int64_t)begin) |
+                              range_bits(segment_at(item, s)->first_entry, sight.sinks, (int64_t)begin);
+        }
+        any |= item->masks[i];
+    }
+    return any;
+}
+
+/* The entries that some query may see, and the number of classes. */
+static void find_bounds(struct item *item)
+{
+    int64_t begin = INT64_MAX, end = 0;
+
+    item->classes = 0;
+    for (uint32_t s = 0; s < item->seq->n_segments; s++) {
+        const struct soq_step_segment *segment = segment_at(item, s);
+
+        item->classes += first_of_class(item, s);
+        for (uint32_t i = 0; i < item->n && holds(item, segment); i++) {
+            struct sight sight = sight_of(item, segment, cpu_item_row(item, i));
+            int64_t from = sight.sinks > segment->first_entry ? segment->first_entry : sight.from;
+
+            begin = from < sight.last && from < begin ? from : begin;
+            end = sight.last > end ? sight.last : end;
+        }
+    }
+    item->begin = begin < end ? (uint64_t)begin : 0;
+    item->end = begin < end ? (uint64_t)end : 0;
+}
+
+bool cpu_item_select(struct item *item, uint64_t number)
+{
+    for (uint32_t s = 0; s < item->step->n_seqs; s++) {
+        const struct soq_step_seq *seq = &step_seqs(item->step)[s];
+        uint64_t queries = (uint64_t)seq->n_rows * item->ratio, each = queries_of(item, seq), n = (queries + each - 1) / each;
+        uint32_t n_kv_heads = item->args->n_kv_heads;
+
+        if (number >= n * n_kv_heads) {
+            number -= n * n_kv_heads;
+            continue;
+        }
+        item->seq = seq;
+        item->kv_head = (uint32_t)(number % n_kv_heads);
+        item->first = (uint32_t)((n - 1 - number / n_kv_heads) * each);
+        item->n = (uint32_t)(queries - item->first < each ? queries - item->first : each);
+        item->turned_for = 0;
+        item->mass = wants_mass(item, seq->first_row + item->first / item->ratio,
+                                (item->first + item->n - 1) / item->ratio - item->first / item->ratio + 1);
+        find_bounds(item);
+        return true;
+    }
+    return false;
+}
+
+/* ---- The store of weights ------------------------------------------------------------------------------------------------ */
+
+static uint64_t tiles_of(const struct item *item)
+{
+    return (item->end + TOKENS - 1) / TOKENS - item->begin / TOKENS;
+}
+
+uint64_t cpu_item_store_floats(const struct item *item)
+{
+    return item->mass ? tiles_of(item) * item->classes * item->n * (TOKENS + 1) : 0;
+}
+
+float *cpu_item_slot(const struct item *item, uint64_t tile, uint32_t class)
+{
+    return item->store + ((tile - item->begin / TOKENS) * item->classes + class) * item->n * (TOKENS + 1);
+}
