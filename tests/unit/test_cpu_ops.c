@@ -431,7 +431,7 @@ Test(cpu_ops, supports_says_why)
          .value_format = SOQ_FORMAT_PLAIN,
          .n_heads = 1,
          .n_kv_heads = 1,
-         .flags = SOQ_OPDESC_MASS},
+         .flags = SOQ_OPDESC_TREE},
         {.op = 99},
     };
 
