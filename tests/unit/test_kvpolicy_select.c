@@ -11,7 +11,7 @@ struct rule {
     const char *name; /* of the reference's policy, as in the case's file name */
     const char *plugin;
     const char *formula; /* NULL: the policy has none */
-    enum { MASS, OBSERVED, ONE_ROW } scores;
+    enum { MASS, OBSERVED, NORMS, NONE } scores;
 };
 
 struct example {
@@ -55,7 +55,8 @@ static void close_example(struct example *e)
 /* The case's parameters as options: room for 8 of them, ended by an empty one. */
 static void options_of(const struct example *e, const struct rule *rule, struct override *options, char texts[8][16])
 {
-    static const char *const names[][2] = {{"C", "capacity"}, {"window", "window"}, {"beta", "beta"}, {"recent", "recent"}};
+    static const char *const names[][2] = {
+        {"C", "capacity"}, {"window", "window"}, {"beta", "beta"}, {"recent", "recent"}, {"sinks", "sinks"}};
     const json_t *floors = json_object_get(e->params, "floor");
     size_t n = 0;
 
@@ -82,8 +83,8 @@ static void options_of(const struct example *e, const struct rule *rule, struct 
     options[n] = (struct override){0};
 }
 
-/* The reference's scores as the sums that a policy gets. */
-static void fill_mass(struct layer *layer, const struct example *e, const struct rule *rule)
+/* The reference's scores as what a policy gets: sums of attention, or keys of which only one number is not 0. */
+static void fill_layer(struct layer *layer, const struct example *e, const struct rule *rule)
 {
     const float *scores = e->scores.data;
 
@@ -92,6 +93,8 @@ static void fill_mass(struct layer *layer, const struct example *e, const struct
 
         for (uint32_t i = 0; i < e->scores.cols; i++)
             layer->mass[h][i] = rule->scores == OBSERVED ? (double)row[i] * (e->n - i) : (double)row[i];
+        for (uint32_t i = 0; i < e->scores.cols && rule->scores == NORMS; i++)
+            layer->keys[h][i * layer->selection.head_dim] = row[i];
     }
 }
 
@@ -126,7 +129,7 @@ static bool try_example(const char *prompt, const struct rule *rule)
         struct layer layer;
 
         layer_new(&layer, &p, l, e.n);
-        fill_mass(&layer, &e, rule);
+        fill_layer(&layer, &e, rule);
         layer_select(&layer, &p);
         expect_kept(&e, rule, &layer, l);
         layer_done(&layer);
@@ -149,5 +152,45 @@ static void try_rule(const struct rule *rule, uint32_t n_cases)
 Test(kvpolicy_select, snapkv)
 {
     try_rule(&(struct rule){"snapkv_avg", "snapkv", NULL, MASS}, 4);
-    try_rule(&(struct rule){"snapkv_max", "snapkv", NULL, MASS}, 4);
+    try_rule(&(struct rule){"snapkv_max", "snapkv", NULL, MASS}, 4); /* plateaus: ties are broken as the reference does */
+}
+
+Test(kvpolicy_select, pyramidkv)
+{
+    try_rule(&(struct rule){"pyramidkv_paper", "pyramidkv", "paper", MASS}, 4);
+    try_rule(&(struct rule){"pyramidkv_paper_clamped", "pyramidkv", "paper", MASS}, 2);
+    try_rule(&(struct rule){"pyramidkv_kvpress", "pyramidkv", "kvpress", MASS}, 4);
+}
+
+Test(kvpolicy_select, adakv)
+{
+    try_rule(&(struct rule){"adakv_paper", "adakv", "paper", MASS}, 4);
+    try_rule(&(struct rule){"adakv_kvpress", "adakv", "kvpress", MASS}, 4);
+    try_rule(&(struct rule){"adakv_kvpress_floor", "adakv", "kvpress", MASS}, 4);
+}
+
+Test(kvpolicy_select, h2o)
+{
+    try_rule(&(struct rule){"h2o_prefill", "h2o", NULL, MASS}, 4);
+}
+
+Test(kvpolicy_select, observed)
+{
+    try_rule(&(struct rule){"observed_attention", "observed", NULL, OBSERVED}, 4);
+}
+
+Test(kvpolicy_select, tova)
+{
+    try_rule(&(struct rule){"tova", "tova", NULL, MASS}, 4);
+}
+
+Test(kvpolicy_select, streaming)
+{
+    try_rule(&(struct rule){"streaming_keep", "streaming", NULL, NONE}, 4);
+    try_rule(&(struct rule){"streaming_rerot", "streaming", NULL, NONE}, 4);
+}
+
+Test(kvpolicy_select, l2norm)
+{
+    try_rule(&(struct rule){"knorm", "l2norm", NULL, NORMS}, 4);
 }

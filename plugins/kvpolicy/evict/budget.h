@@ -64,6 +64,14 @@ static inline uint32_t budget_share(double ratio, uint32_t n)
     return (uint32_t)(ratio * n + 1e-6);
 }
 
+/* To the nearest integer, halves to the even one. x is not negative. */
+static inline uint32_t budget_round(double x)
+{
+    uint32_t n = (uint32_t)(x + 0.5);
+
+    return n - x == 0.5 && n % 2 ? n - 1 : n;
+}
+
 /* Entries per KV head after a selection. */
 static inline uint32_t budget_capacity(const struct budget *budget, uint32_t n_prompt)
 {
