@@ -133,4 +133,46 @@ static inline void layer_select(struct layer *layer, struct policy *p)
                   p->ops->budget(p->self, layer->selection.layer, layer->selection.n_positions, layer->selection.n_prompt));
 }
 
+/* ---- Layers of random entries ------------------------------------------------------------------------------------ */
+
+static inline uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+/* Attention as the core gives it, multiples of 2^-36; few distinct values where `coarse`, so that there are ties. */
+static inline void fill_random(struct layer *layer, uint32_t seed, bool coarse)
+{
+    const struct soq_kv_selection *s = &layer->selection;
+
+    for (uint32_t h = 0; h < s->n_heads; h++) {
+        for (uint32_t i = 0; i < layer->heads[h].n; i++)
+            layer->mass[h][i] = coarse ? next_random(&seed) % 4 : next_random(&seed) * 0x1p-24;
+        for (uint32_t i = 0; i < layer->heads[h].n * s->head_dim; i++)
+            layer->keys[h][i] = coarse ? (float)(next_random(&seed) % 3) - 1 : (float)next_random(&seed) * 0x1p-23f - 1;
+    }
+}
+
+static inline void select_random(struct layer *layer, struct policy *p, uint32_t index, uint32_t n, uint32_t seed, bool coarse)
+{
+    layer_new(layer, p, index, n);
+    fill_random(layer, seed, coarse);
+    layer_select(layer, p);
+}
+
+static inline bool keeps(const struct soq_kv_head *head, uint32_t entry)
+{
+    for (uint32_t i = 0; i < head->n_keep; i++) {
+        if (head->keep[i] == entry)
+            return true;
+    }
+    return false;
+}
+
+static inline bool same_kept(const struct soq_kv_head *a, const struct soq_kv_head *b)
+{
+    return a->n_keep == b->n_keep && memcmp(a->keep, b->keep, a->n_keep * sizeof *a->keep) == 0;
+}
+
 #endif
