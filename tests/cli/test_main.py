@@ -193,6 +193,32 @@ def manual_of_configuration():
 
 
 @test
+def policy_sections():
+    """every key of every KV policy is in etc/soquete.ini and soquete.ini(5), with its default and what it says of itself."""
+    with open(os.path.join(SRC, "etc", "soquete.ini")) as f:
+        ini = " ".join(re.sub(r"\n# ", " ", f.read()).split("\n")) + " ;["
+    with open(os.path.join(SRC, "docs", "man", "soquete.ini.5")) as f:
+        page = f.read()
+    sections = 0
+    for plugin in soquete("plugins", "--json").json():
+        for role in plugin["roles"]:
+            if role["role"] != "kv_policy" or not role["options"]:
+                continue
+            name = "[kv.%s]" % plugin["name"]
+            sections += 1
+            assert ";%s " % name in ini and ".Ss %s\n" % name in page, name
+            start = ini.index(";%s " % name)
+            section = ini[start:ini.index(";[", start + 1)]
+            start = page.index(".Ss %s\n" % name)
+            body = page[start:page.index("\n.Ss ", start + 1)].splitlines()
+            for option in role["options"]:
+                assert ";%s = %s " % (option["key"], option["default"]) in section, (name, option)
+                assert option["help"] in section, (name, option)
+                assert ".It Li %s = %s" % (option["key"], option["default"]) in body, (name, option)
+    assert sections >= 2
+
+
+@test
 def manual_lint():
     """mandoc has no complaints about the manual pages."""
     pages = sorted(os.path.join(SRC, "docs", "man", name) for name in os.listdir(os.path.join(SRC, "docs", "man")))

@@ -108,7 +108,7 @@ static uint64_t pyramidkv_budget(const void *self, uint32_t layer, uint32_t n_po
 static const struct soq_option pyramidkv_options[] = {
     BUDGET_OPTIONS("320", "prompt", "64"),
     SNAP_OPTIONS("64", "5", "avg"),
-    OPTION_INT("beta", "20", 1, 1000000, "How steep: the last layer's budget is this part of the mean."),
+    OPTION_INT("beta", "20", 1, 1000000, "How steep: the last layer keeps the mean divided by it."),
     OPTION_ENUM("formula", "paper", "paper|kvpress", "How budgets fall from layer to layer."),
 };
 
