@@ -34,6 +34,7 @@ int soq__cmd_config(const struct soq__cli_globals *globals, int argc, char **arg
 int soq__cmd_inspect(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_kvcalc(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_trace(const struct soq__cli_globals *globals, int argc, char **argv);
+int soq__cmd_new(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_tokenize(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_logits(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv);

@@ -23,6 +23,7 @@ static const struct {
     {"chat", soq__cmd_chat, "talk with a model"},
     {"plugins", soq__cmd_plugins, "list plugins, and why each is used or not"},
     {"check", soq__cmd_check, "check a plugin against the ABI"},
+    {"new", soq__cmd_new, "begin a plugin of your own"},
     {"config", soq__cmd_config, "print the settings in effect and where they come from"},
     {"inspect", soq__cmd_inspect, "show what is in a model file"},
     {"kvcalc", soq__cmd_kvcalc, "compute the memory that a KV cache takes"},

@@ -84,7 +84,7 @@ static const char *take_text(struct soq__manifest *m, size_t offset, const char 
 }
 
 /* A name goes into section headers, messages and file names. */
-static bool is_name(const char *s)
+bool soq__manifest_is_name(const char *s)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     static const char rest[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
@@ -94,7 +94,7 @@ static bool is_name(const char *s)
 
 static const char *take_name(struct soq__manifest *m, size_t offset, const char *value)
 {
-    if (!is_name(value))
+    if (!soq__manifest_is_name(value))
         return "a lower-case letter, then at most 31 letters, digits, - and _";
     return take_text(m, offset, value);
 }

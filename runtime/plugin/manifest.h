@@ -41,6 +41,8 @@ struct soq__manifest {
 int soq__manifest_parse(const char *path, const char *text, size_t size, struct soq__manifest *manifest_out,
                         struct soq_error *err);
 int soq__manifest_read(const char *path, struct soq__manifest *manifest_out, struct soq_error *err);
+/* A name that plugins may have. */
+bool soq__manifest_is_name(const char *s);
 void soq__manifest_done(struct soq__manifest *manifest);
 
 /* The next element of a comma-separated list without blanks around it: advances *list, false at the end. */

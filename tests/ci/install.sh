@@ -44,6 +44,13 @@ policy() { # examples/kv-policy, built from installed headers and put into a fol
         SOQUETE_PLUGIN_PATH=$plugins "$prefix/bin/soquete" --plugin-dir "$stage/mine" plugins --why | grep -q streaming60
 }
 
+new_policy() { # what `soquete new` writes builds against the stage, passes the kit and is found
+    local soquete=$prefix/bin/soquete
+    export SOQUETE_PLUGIN_PATH=$plugins PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
+    "$soquete" new kvpolicy mine "$stage/new" && make -C "$stage/new" check SOQUETE="$soquete" CFLAGS='-O2 -Wall -Wextra -Werror' &&
+        "$soquete" plugins --plugin-dir "$stage/new" mine | grep -q '^\[kv.mine\]'
+}
+
 pc_variables() {
     local pc="env PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config soquete"
     [ "$($pc --variable=abi)" = 0 ] && [ "$($pc --variable=plugindir)" = "$($pc --variable=manifestdir)" ] &&
@@ -72,6 +79,7 @@ try 'the library shows soq_* only' exports
 try 'pkg-config: abi, plugindir, manifestdir' pc_variables
 try 'a program built with pkg-config' embed
 try 'a policy built with pkg-config is found' policy
+try 'a new policy' new_policy
 try 'soquete --version' "$prefix/bin/soquete" --version
 try 'soquete plugins --why' finds_plugins
 skip=0

@@ -1,0 +1,15 @@
+/* What `soquete new` writes: the files of examples/new-kvpolicy/ as text, made by templates.sh. */
+#ifndef SOQ_CLI_TEMPLATES_H
+#define SOQ_CLI_TEMPLATES_H
+
+#include <stddef.h>
+
+struct soq__template {
+    const char *file; /* "heaviest.c" */
+    const char *text; /* in which the plugin is called heaviest */
+};
+
+extern const struct soq__template soq__templates[];
+extern const size_t soq__template_count;
+
+#endif
