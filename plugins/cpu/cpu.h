@@ -19,10 +19,10 @@
 #include "step.h"
 
 enum {
-    CPU_OPS_MAX = 4096,                                /* recorded before they must run; a step with more runs in pieces */
-    CPU_TILE_K = 256,                                  /* inputs that the float kernel expands at once */
-    CPU_SPANS_BYTES = CPU_TILE_K * CPU_GROUP_ROWS * 4, /* room for their packed spans, of any type */
-    CPU_PARTIAL_BYTES = 2 << 20,                       /* room for the sums of splits that run in parallel, twice */
+    CPU_OPS_MAX = 4096,                           /* recorded before they must run; a step with more runs in pieces */
+    CPU_TILE_K = 256,                             /* inputs that the float kernel expands at once */
+    CPU_SPANS_BYTES = CPU_TILE_K * CPU_LANES * 4, /* room for their packed spans, of any type */
+    CPU_PARTIAL_BYTES = 2 << 20,                  /* room for the sums of splits that run in parallel, twice */
 };
 
 /* One tensor. Exactly one of vector, packed and source is set. */
@@ -34,7 +34,7 @@ struct cpu_weight {
     uint8_t *packed;
     const uint8_t *source; /* the caller's, in GGUF layout */
     uint64_t row_bytes;    /* of source */
-    uint64_t group_bytes;  /* of packed: sixteen rows */
+    uint64_t group_bytes;  /* of packed: CPU_LANES rows */
     char name[64];
 };
 
@@ -86,12 +86,21 @@ struct cpu_op {
     } args;
 };
 
-/* Activations in 8 bits, row by row: codes [rows][cols] and a header for each 32 of them. */
-struct cpu_q8_header {
-    float scale;
-    float sum;     /* of the 32 values */
-    float half[2]; /* of the first and second 16 */
-};
+/* Activations in 8 bits. Rows lie in strips of CPU_ROWS side by side; the last strip is only as wide as it must be. A strip of
+ * R rows is for each 32 inputs a block:
+ *
+ *     i8 code[8][R][4]    step i: inputs 4i ... 4i + 3
+ *     f32 scale[R]
+ *     f32 sum[R]          of the 32 values
+ *     i32 minus[R]        the sum of the 32 codes, negative: what a weight's zero point takes off
+ *     i32 half[2][R]      the same of the first and second 16 */
+enum { CPU_Q8_BYTES = CPU_BLOCK + 5 * 4 }; /* of a block, a row */
+
+/* The width of a strip that so many rows are left for. */
+static inline uint32_t cpu_strip_rows(uint32_t left)
+{
+    return left == 1 ? 1 : left <= CPU_ROWS / 2 ? CPU_ROWS / 2 : CPU_ROWS;
+}
 
 struct cpu {
     const struct soq_host *host;
@@ -115,9 +124,8 @@ struct cpu {
 
     /* Scratch, sized when weights and groups are made. */
     uint32_t max_cols;
-    int8_t *q8_codes;                 /* [max_rows][max_cols] */
-    struct cpu_q8_header *q8_headers; /* [max_rows][max_cols / 32] */
-    uint8_t *scratch;                 /* [threads][scratch_bytes] */
+    uint8_t *q8_strips; /* max_rows of max_cols */
+    uint8_t *scratch;   /* [threads][scratch_bytes] */
     uint64_t scratch_bytes;
     float *partials; /* [2] of CPU_PARTIAL_BYTES */
 
@@ -161,7 +169,8 @@ int cpu_run(struct cpu *cpu);
 /* instance.c. Makes the per-thread scratch at least that large. */
 int cpu_reserve_scratch(struct cpu *cpu, uint64_t bytes, struct soq_error *err);
 
-/* kernels/store_outputs.c. sums[n_rows][16] are outputs of a group, for rows from first_row on: bias, accumulation, store. */
+/* kernels/store_outputs.c. sums[n_rows][CPU_LANES] are outputs of a group, for rows from first_row on: bias, accumulation,
+ * store. */
 void cpu_store_outputs(const struct soq_matmul_args *args, uint32_t first_row, uint32_t n_rows, uint64_t group,
                        const float *sums);
 
@@ -208,7 +217,8 @@ static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, u
 }
 
 /* kernels/: one file each. */
-void cpu_quantise_row(const float *x, uint32_t n, int8_t *codes, struct cpu_q8_header *headers);
+/* Rounds n inputs to place `lane` of a strip of that width. */
+void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane, uint8_t *strip);
 cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,
     cpu_run_add, cpu_run_scale, cpu_run_gather, cpu_run_kv_append, cpu_run_attention;
 int cpu_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);

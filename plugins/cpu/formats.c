@@ -190,14 +190,14 @@ const struct cpu_format *cpu_format(uint32_t dtype)
 
 size_t cpu_block_bytes(const struct cpu_format *format)
 {
-    size_t codes = format->code_bits == 8 ? 256 : 128 + 32 * (size_t)(format->code_bits - 4);
+    size_t codes = format->code_bits == 8 ? CPU_BLOCK : CPU_BLOCK / 2 + 4 * (size_t)(format->code_bits - 4);
 
-    return codes + 8 * (size_t)format->n_sub * (format->has_min ? 2 : 1);
+    return CPU_LANES * (codes + (size_t)format->n_sub * (format->has_min ? 2 : 1));
 }
 
 size_t cpu_span_bytes(const struct cpu_format *format)
 {
     if (!format->decode)
         return CPU_LANES * (size_t)format->bytes;
-    return (format->has_min ? 32 : 16) + format->elements / CPU_BLOCK * cpu_block_bytes(format);
+    return CPU_LANES * (format->has_min ? 4u : 2u) + format->elements / CPU_BLOCK * cpu_block_bytes(format);
 }

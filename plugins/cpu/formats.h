@@ -1,22 +1,22 @@
 /* Tensor types as the matrix kernels see them.
  *
- * Weights are packed in groups of sixteen rows, two vectors of eight outputs. For a quantised type a *span* is one source block
- * (32 or 256 inputs) of eight rows; a group is for each source block the span of its first and that of its last eight rows:
+ * Weights are packed in groups of CPU_LANES rows, one for each 32-bit lane of the machine's vectors (8 or 16: L below). For a
+ * quantised type a *span* is one source block (32 or 256 inputs) of a group:
  *
- *     u16 d[8]                            F16 scale
- *     u16 m[8]                            F16 minimum, where the type has one
+ *     u16 d[L]                            F16 scale
+ *     u16 m[L]                            F16 minimum, where the type has one
  *     then for each 32 inputs (a block):
- *       i8 scale[n_sub][8]                integer scales of 16 or 32 inputs, where the type has them
- *       u8 min[n_sub][8]                  and minima
- *       u8 code[4][8][4]                  low nibble: input 4g + j of row o; high nibble: input 16 + 4g + j
- *       u8 high[0, 1 or 2][8][4]          the codes' bits 4 and up: 1 or 2 bits for each of the block's 8 steps of 4 inputs
+ *       i8 scale[n_sub][L]                integer scales of 16 or 32 inputs, where the type has them
+ *       u8 min[n_sub][L]                  and minima
+ *       u8 code[4][L][4]                  low nibble: input 4g + j of row o; high nibble: input 16 + 4g + j
+ *       u8 high[0, 1 or 2][L][4]          the codes' bits 4 and up: 1 or 2 bits for each of the block's 8 steps of 4 inputs
  *
- * and 8-bit codes lie as u8 code[8][8][4]. A weight is
+ * and 8-bit codes lie as u8 code[8][L][4]. A weight is
  *
  *     d * scale * (value(code) - zero) +- m * min
  *
  * with scale and min 1 where absent and value a table look-up for the IQ4 types. Everything is exact in F32 but the last
- * addition, so a packed weight equals the dequantised one bit for bit. F32, F16 and BF16 are packed as [inputs][16]. */
+ * addition, so a packed weight equals the dequantised one bit for bit. F32, F16 and BF16 are packed as [inputs][L]. */
 #ifndef SOQ_CPU_FORMATS_H
 #define SOQ_CPU_FORMATS_H
 
@@ -24,7 +24,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CPU_LANES = 8, CPU_GROUP_ROWS = 2 * CPU_LANES, CPU_BLOCK = 32 };
+#include "variant.h"
+
+enum { CPU_BLOCK = 32 };
 
 /* X(type, inputs and bytes of a source block, code bits, integer scales in 32 inputs, code that stands for 0, has a minimum,
  * codes are looked up, decoder): the quantised types. A minimum is added where there are no integer scales (+ m) and taken off
@@ -69,14 +71,14 @@ const struct cpu_format *cpu_format(uint32_t dtype);
 /* The IQ4 code book, 128 added. */
 extern const uint8_t cpu_iq4_values[16];
 
-/* Bytes of a block of 32 x 8 and of a span. */
+/* Bytes of a block of 32 inputs and of a span. */
 size_t cpu_block_bytes(const struct cpu_format *format);
 size_t cpu_span_bytes(const struct cpu_format *format);
 
-/* Packs n source blocks of rows[0..15] (NULL: a row of zeros), each at its first block: 2 n spans. */
-void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_GROUP_ROWS], uint64_t n, uint8_t *out);
+/* Packs n source blocks of a group's rows (NULL: a row of zeros), each at its first block: n spans. */
+void cpu_pack(const struct cpu_format *format, const uint8_t *const rows[CPU_LANES], uint64_t n, uint8_t *out);
 
-/* Expands n inputs from packed weights: tile[k][16]; n is a multiple of the span's inputs. */
+/* Expands n inputs from packed weights: tile[k][CPU_LANES]; n is a multiple of the span's inputs. */
 void cpu_expand(const struct cpu_format *format, const uint8_t *packed, uint32_t n, float *tile);
 
 #endif

@@ -91,8 +91,7 @@ void cpu_shutdown(void *self)
     host->free(host->ctx, cpu->taken);
     host->free(host->ctx, cpu->partials);
     host->free(host->ctx, cpu->step_bytes);
-    host->free(host->ctx, cpu->q8_codes);
-    host->free(host->ctx, cpu->q8_headers);
+    host->free(host->ctx, cpu->q8_strips);
     host->free(host->ctx, cpu->scratch);
     memset(cpu, 0, sizeof *cpu);
 }

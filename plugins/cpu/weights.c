@@ -7,35 +7,30 @@
 static int reserve_activations(struct cpu *cpu, uint32_t cols, struct soq_error *err)
 {
     const struct soq_host *host = cpu->host;
-    size_t rows = cpu->params.max_rows, padded = ((size_t)cols + CPU_BLOCK - 1) / CPU_BLOCK * CPU_BLOCK;
-    int8_t *codes;
-    struct cpu_q8_header *headers;
+    size_t rows = ((size_t)cpu->params.max_rows + CPU_ROWS - 1) / CPU_ROWS * CPU_ROWS;
+    size_t blocks = ((size_t)cols + CPU_BLOCK - 1) / CPU_BLOCK;
+    uint8_t *strips;
 
     if (cols <= cpu->max_cols)
         return 0;
-    codes = host->alloc(host->ctx, rows * padded, 64);
-    headers = host->alloc(host->ctx, rows * padded / CPU_BLOCK * sizeof *headers, 64);
-    if (!codes || !headers) {
-        host->free(host->ctx, codes);
-        host->free(host->ctx, headers);
+    strips = host->alloc(host->ctx, rows * blocks * CPU_Q8_BYTES, 64);
+    if (!strips)
         return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: activations of %zu rows of %u", rows, cols);
-    }
-    host->free(host->ctx, cpu->q8_codes);
-    host->free(host->ctx, cpu->q8_headers);
-    cpu->q8_codes = codes;
-    cpu->q8_headers = headers;
+    memset(strips, 0, rows * blocks * CPU_Q8_BYTES);
+    host->free(host->ctx, cpu->q8_strips);
+    cpu->q8_strips = strips;
     cpu->max_cols = cols;
     return 0;
 }
 
 const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group, uint64_t first, uint64_t n, uint8_t *scratch)
 {
-    const uint8_t *rows[CPU_GROUP_ROWS] = {NULL};
+    const uint8_t *rows[CPU_LANES] = {NULL};
 
     if (weight->packed)
-        return weight->packed + group * weight->group_bytes + first * 2 * cpu_span_bytes(weight->format);
-    for (uint64_t i = 0; i < CPU_GROUP_ROWS && group * CPU_GROUP_ROWS + i < weight->rows; i++)
-        rows[i] = weight->source + (group * CPU_GROUP_ROWS + i) * weight->row_bytes + first * weight->format->bytes;
+        return weight->packed + group * weight->group_bytes + first * cpu_span_bytes(weight->format);
+    for (uint64_t i = 0; i < CPU_LANES && group * CPU_LANES + i < weight->rows; i++)
+        rows[i] = weight->source + (group * CPU_LANES + i) * weight->row_bytes + first * weight->format->bytes;
     cpu_pack(weight->format, rows, n, scratch);
     return scratch;
 }
@@ -53,14 +48,14 @@ static void pack_share(void *arg, const struct soq_worker *worker)
     struct cpu_thread thread = {.index = worker->index, .count = worker->count};
     uint64_t first, last;
 
-    cpu_share(&thread, (weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS, &first, &last);
+    cpu_share(&thread, (weight->rows + CPU_LANES - 1) / CPU_LANES, &first, &last);
     for (uint64_t group = first; group < last; group++)
         cpu_weight_spans(weight, group, 0, weight->cols / weight->format->elements, job->packed + group * weight->group_bytes);
 }
 
 static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
 {
-    uint64_t n_groups = ((uint64_t)weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS;
+    uint64_t n_groups = ((uint64_t)weight->rows + CPU_LANES - 1) / CPU_LANES;
     struct pack_job job = {.weight = weight, .packed = cpu->host->alloc(cpu->host->ctx, n_groups * weight->group_bytes, 64)};
     int rc;
 
@@ -80,8 +75,8 @@ static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_er
 static int widen_vector(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
 {
     const struct cpu_format *format = weight->format;
-    const uint8_t *rows[CPU_GROUP_ROWS] = {weight->source};
-    float tile[CPU_TILE_K * CPU_GROUP_ROWS];
+    const uint8_t *rows[CPU_LANES] = {weight->source};
+    float tile[CPU_TILE_K * CPU_LANES];
     uint8_t spans[CPU_SPANS_BYTES];
 
     weight->vector = cpu->host->alloc(cpu->host->ctx, weight->cols * sizeof(float), 64);
@@ -91,7 +86,7 @@ static int widen_vector(struct cpu *cpu, struct cpu_weight *weight, struct soq_e
         cpu_pack(format, rows, 1, spans);
         cpu_expand(format, spans, format->elements, tile);
         for (uint32_t i = 0; i < format->elements; i++)
-            weight->vector[k + i] = tile[i * CPU_GROUP_ROWS];
+            weight->vector[k + i] = tile[i * CPU_LANES];
     }
     weight->source = NULL;
     return 0;
@@ -152,7 +147,7 @@ int cpu_weight_prepare(void *self, const struct soq_weight_desc *desc, struct so
         .uses = desc->uses,
         .source = desc->data,
         .row_bytes = (uint64_t)desc->cols / format->elements * format->bytes,
-        .group_bytes = desc->cols / format->elements * 2 * cpu_span_bytes(format),
+        .group_bytes = desc->cols / format->elements * cpu_span_bytes(format),
     };
     snprintf(weight->name, sizeof weight->name, "%s", desc->name ? desc->name : "");
     rc = take_over(cpu, desc, weight, err);
@@ -163,7 +158,7 @@ int cpu_weight_prepare(void *self, const struct soq_weight_desc *desc, struct so
     info.weight = (soq_weight)(uintptr_t)weight;
     info.flags = weight->source ? SOQ_WEIGHT_KEEPS_SOURCE : 0;
     info.bytes = sizeof *weight + (weight->vector ? weight->cols * sizeof(float) : 0) +
-                 (weight->packed ? (weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS * weight->group_bytes : 0);
+                 (weight->packed ? (weight->rows + CPU_LANES - 1) / CPU_LANES * weight->group_bytes : 0);
     memcpy(info_out, &info, info.struct_size < sizeof info ? info.struct_size : sizeof info);
     return 0;
 }

@@ -6,14 +6,13 @@
 static uint32_t expand_row(const struct cpu_weight *weight, uint32_t row, uint32_t k, uint32_t n, uint8_t *spans, float *tile)
 {
     const struct cpu_format *format = weight->format;
-    const uint8_t *rows[CPU_GROUP_ROWS] = {NULL};
+    const uint8_t *rows[CPU_LANES] = {NULL};
 
     if (weight->packed) {
         cpu_expand(format,
-                   weight->packed + row / CPU_GROUP_ROWS * weight->group_bytes +
-                       k / format->elements * 2 * cpu_span_bytes(format),
-                   n, tile);
-        return row % CPU_GROUP_ROWS;
+                   weight->packed + row / CPU_LANES * weight->group_bytes + k / format->elements * cpu_span_bytes(format), n,
+                   tile);
+        return row % CPU_LANES;
     }
     rows[0] = weight->source + row * weight->row_bytes + (size_t)(k / format->elements) * format->bytes;
     cpu_pack(format, rows, n / format->elements, spans);
@@ -26,7 +25,7 @@ void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_th
     const struct soq_embed_args *args = &op->args.embed;
     const struct cpu_weight *weight = cpu_weight(args->weight);
     float *tile = (float *)thread->scratch;
-    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * CPU_GROUP_ROWS);
+    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * CPU_LANES);
     uint64_t first, last;
 
     cpu_share(thread, args->y.rows, &first, &last);
@@ -39,7 +38,7 @@ void cpu_run_embed(struct cpu *cpu, const struct cpu_op *op, const struct cpu_th
             uint32_t lane = expand_row(weight, token, k, n, spans, tile);
 
             for (uint32_t i = 0; i < n; i++)
-                y[k + i] = args->scale * tile[i * CPU_GROUP_ROWS + lane];
+                y[k + i] = args->scale * tile[i * CPU_LANES + lane];
         }
     }
 }

@@ -1,85 +1,109 @@
 /* y = W x in F32: dense weights, and the reference mode of quantised ones.
  *
- * Sixteen outputs are two vectors. Their weights are expanded to F32 a tile of inputs at a time and meet up to four rows of x.
- * Each output is summed up in the order of the inputs, whatever the number of rows. */
+ * Outputs are the lanes of a vector. Weights are widened as they are loaded (quantised ones a tile of inputs at a time, before)
+ * and meet up to eight rows of x. Each output is summed up in the order of the inputs, whatever the number of rows. */
 #include "cpu.h"
 #include "simd/vec.h"
+#include "soquete/dtype.h"
 #include "weights.h"
 
-enum { ROWS = 4 };
+enum { ROWS = 8 };
 
-/* sums[rows][16] += tile[n][16] * x[rows][n] */
-VEC_INLINE void tile_rows(uint32_t rows, const float *tile, uint32_t n, const float *const x[ROWS], float *sums)
+VEC_INLINE vf load_weights(uint32_t dtype, const uint8_t *p)
 {
-    f32x8 acc[ROWS][2];
+    return dtype == SOQ_DTYPE_F16 ? vf_from_f16(p) : dtype == SOQ_DTYPE_BF16 ? vf_from_bf16(p) : vf_load((const float *)p);
+}
 
-    for (uint32_t r = 0; r < rows; r++) {
-        acc[r][0] = f32x8_load(sums + r * CPU_GROUP_ROWS);
-        acc[r][1] = f32x8_load(sums + r * CPU_GROUP_ROWS + CPU_LANES);
+/* sums[rows][CPU_LANES] += w[n][CPU_LANES] * x[rows][n] */
+VEC_INLINE void inputs_rows(uint32_t dtype, uint32_t rows, const uint8_t *w, uint32_t n, const float *const x[ROWS],
+                            float *sums)
+{
+    size_t bytes = CPU_LANES * (dtype == SOQ_DTYPE_F32 ? 4 : 2);
+    vf acc[ROWS];
+
+    for (uint32_t r = 0; r < rows; r++)
+        acc[r] = vf_load(sums + r * CPU_LANES);
+    for (uint32_t k = 0; k < n; k++, w += bytes) {
+        vf v = load_weights(dtype, w);
+
+        for (uint32_t r = 0; r < rows; r++)
+            acc[r] = vf_madd(v, vf_splat(x[r][k]), acc[r]);
     }
-    for (uint32_t k = 0; k < n; k++, tile += CPU_GROUP_ROWS) {
-        f32x8 w0 = f32x8_load(tile), w1 = f32x8_load(tile + CPU_LANES);
+    for (uint32_t r = 0; r < rows; r++)
+        vf_store(sums + r * CPU_LANES, acc[r]);
+}
 
-        for (uint32_t r = 0; r < rows; r++) {
-            f32x8 xs = f32x8_splat(x[r][k]);
+typedef void kernel(const uint8_t *w, uint32_t n, const float *const x[ROWS], float *sums);
 
-            acc[r][0] = f32x8_madd(w0, xs, acc[r][0]);
-            acc[r][1] = f32x8_madd(w1, xs, acc[r][1]);
-        }
+#define KERNEL(name, dtype, rows)                                                                                              \
+    static void name(const uint8_t *w, uint32_t n, const float *const x[ROWS], float *sums)                                    \
+    {                                                                                                                          \
+        inputs_rows(dtype, rows, w, n, x, sums);                                                                               \
     }
-    for (uint32_t r = 0; r < rows; r++) {
-        f32x8_store(sums + r * CPU_GROUP_ROWS, acc[r][0]);
-        f32x8_store(sums + r * CPU_GROUP_ROWS + CPU_LANES, acc[r][1]);
+#define KERNELS(type)                                                                                                          \
+    KERNEL(one_##type, SOQ_DTYPE_##type, 1)                                                                                    \
+    KERNEL(full_##type, SOQ_DTYPE_##type, ROWS)
+KERNELS(F32)
+KERNELS(F16)
+KERNELS(BF16)
+
+static kernel *choose(uint32_t dtype, bool full)
+{
+    switch (dtype) {
+    case SOQ_DTYPE_F16:
+        return full ? full_F16 : one_F16;
+    case SOQ_DTYPE_BF16:
+        return full ? full_BF16 : one_BF16;
+    default: /* F32, and what was expanded */
+        return full ? full_F32 : one_F32;
     }
 }
 
-static void tile_all_rows(const struct soq_view *x, const float *tile, uint32_t first_k, uint32_t n, float *sums)
+/* All rows of x, inputs [k, k + n). sums is [rows][CPU_LANES] with room for a whole number of ROWS. */
+static void all_rows(const struct soq_view *x, uint32_t dtype, const uint8_t *w, uint32_t k, uint32_t n, float *sums)
 {
-    uint32_t r = 0;
+    for (uint32_t r = 0; r < x->rows; r += ROWS) {
+        const float *rows[ROWS];
 
-    for (; r + ROWS <= x->rows; r += ROWS) {
-        const float *rows[ROWS] = {cpu_view_row(x, r) + first_k, cpu_view_row(x, r + 1) + first_k,
-                                   cpu_view_row(x, r + 2) + first_k, cpu_view_row(x, r + 3) + first_k};
-
-        tile_rows(ROWS, tile, n, rows, sums + r * CPU_GROUP_ROWS);
-    }
-    for (; r < x->rows; r++) {
-        const float *rows[ROWS] = {cpu_view_row(x, r) + first_k};
-
-        tile_rows(1, tile, n, rows, sums + r * CPU_GROUP_ROWS);
+        for (uint32_t i = 0; i < ROWS; i++)
+            rows[i] = cpu_view_row(x, r + i < x->rows ? r + i : r) + k;
+        choose(dtype, x->rows - r > 1)(w, n, rows, sums + (size_t)r * CPU_LANES);
     }
 }
 
 static size_t sums_bytes(const struct cpu *cpu)
 {
-    return (size_t)cpu->params.max_rows * CPU_GROUP_ROWS * sizeof(float);
+    return ((size_t)cpu->params.max_rows + ROWS) * CPU_LANES * sizeof(float);
 }
 
-/* Scratch of a thread: sums [max_rows][16], tile [CPU_TILE_K][16], and spans packed on the way. */
+/* Scratch of a thread: sums [max_rows + ROWS][CPU_LANES], tile [CPU_TILE_K][CPU_LANES], and spans packed on the way. */
 uint64_t cpu_matmul_scratch(const struct cpu *cpu)
 {
-    return sums_bytes(cpu) + CPU_TILE_K * CPU_GROUP_ROWS * sizeof(float) + CPU_SPANS_BYTES;
+    return sums_bytes(cpu) + CPU_TILE_K * CPU_LANES * sizeof(float) + CPU_SPANS_BYTES;
 }
 
 void cpu_run_matmul(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)
 {
     const struct soq_matmul_args *args = &op->args.matmul;
     const struct cpu_weight *weight = cpu_weight(args->weight);
-    uint32_t elements = weight->format->elements;
+    const struct cpu_format *format = weight->format;
     float *sums = (float *)thread->scratch;
     float *tile = (float *)(thread->scratch + sums_bytes(cpu));
-    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * CPU_GROUP_ROWS);
+    uint8_t *spans = (uint8_t *)(tile + CPU_TILE_K * CPU_LANES);
     uint64_t first, last;
 
-    cpu_share(thread, ((uint64_t)weight->rows + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS, &first, &last);
+    cpu_share(thread, ((uint64_t)weight->rows + CPU_LANES - 1) / CPU_LANES, &first, &last);
     for (uint64_t group = first; group < last; group++) {
-        memset(sums, 0, (size_t)args->x.rows * CPU_GROUP_ROWS * sizeof(float));
+        memset(sums, 0, ((size_t)args->x.rows + ROWS) * CPU_LANES * sizeof(float));
         for (uint32_t k = 0; k < weight->cols; k += CPU_TILE_K) {
             uint32_t n = weight->cols - k < CPU_TILE_K ? weight->cols - k : CPU_TILE_K;
-            const uint8_t *packed = cpu_weight_spans(weight, group, k / elements, n / elements, spans);
+            const uint8_t *packed = cpu_weight_spans(weight, group, k / format->elements, n / format->elements, spans);
 
-            cpu_expand(weight->format, packed, n, tile);
-            tile_all_rows(&args->x, tile, k, n, sums);
+            if (format->decode) {
+                cpu_expand(format, packed, n, tile);
+                packed = (const uint8_t *)tile;
+            }
+            all_rows(&args->x, format->dtype, packed, k, n, sums);
         }
         cpu_store_outputs(args, 0, args->x.rows, group, sums);
     }

@@ -1,19 +1,18 @@
 /* y = W x with quantised weights and activations in 8 bits.
  *
- * Eight outputs are the lanes; formats.h draws how their weights lie. In a block of 32 inputs products are summed as integers,
- * exactly, then scaled and added to the output's F32 sum, block by block in order. Two vectors of eight outputs meet several
- * rows of x, which share the unpacked weights as the vectors share the rows; the arithmetic of an output is the same for any
- * number of rows. */
+ * Outputs are the lanes of a vector; formats.h draws how their weights lie. In a block of 32 inputs products are summed as
+ * integers, exactly, then scaled and added to the output's F32 sum, block by block in order. Unpacked weights meet up to
+ * CPU_ROWS rows of x; the arithmetic of an output is the same for any number of rows. A zero point is taken off as an integer
+ * too: sums begin at minus zero times the sum of x, which each block's header has. */
 #include "cpu.h"
 #include "simd/vec.h"
 #include "soquete/dtype.h"
 #include "weights.h"
 
 enum {
-    ROWS = 4,         /* of x at once */
-    HALVES = 2,       /* of a group: eight outputs each */
     ROWS_CHUNK = 128, /* rows that pass over all weights before the next ones */
-    SUMS_BYTES = (ROWS_CHUNK + ROWS) * CPU_GROUP_ROWS * (int)sizeof(float),
+    SUMS_BYTES = (ROWS_CHUNK + CPU_ROWS) * CPU_LANES * (int)sizeof(float),
+    VECTOR = sizeof(vb),
 };
 
 /* What a kernel knows of its type at compile time. */
@@ -24,27 +23,34 @@ struct shape {
     bool has_min, lookup;
 };
 
-/* A row of x: codes and headers. */
-struct q8_row {
-    const int8_t *codes;
-    const struct cpu_q8_header *headers;
-};
-
-/* The weights of a step (4 inputs of 8 outputs), as unsigned bytes. */
-VEC_INLINE u8x32 step_codes(struct shape s, const uint8_t *codes, uint32_t step)
+/* Of row r in a block of a strip: the codes of a step, a header in every lane. */
+VEC_INLINE vb x_codes(const uint8_t *x, uint32_t rows, uint32_t step, uint32_t r)
 {
-    u8x32 low;
+    return vb_splat4(x + (step * rows + r) * 4);
+}
+
+enum header { SCALE, SUM, MINUS, HALF };
+
+VEC_INLINE vf x_header(const uint8_t *x, uint32_t rows, uint32_t header, uint32_t r)
+{
+    return (vf)vb_splat4(x + ((8 + header) * rows + r) * 4);
+}
+
+/* The weights of a step (4 inputs of all outputs), as unsigned bytes. */
+VEC_INLINE vb step_codes(struct shape s, const uint8_t *codes, uint32_t step)
+{
+    vb low;
 
     if (s.bits == 8)
-        return u8x32_load(codes + step * 32);
-    low = u8x32_load(codes + step % 4 * 32);
-    low = step < 4 ? low & 15 : u8x32_high_nibbles(low);
+        return vb_load(codes + step * VECTOR);
+    low = vb_load(codes + step % 4 * VECTOR);
+    low = step < 4 ? low & 15 : vb_high_nibbles(low);
     if (s.lookup)
-        return u8x32_lookup(cpu_iq4_values, low);
+        return vb_lookup(cpu_iq4_values, low);
     if (s.bits == 5)
-        return low | (u8x32_shift_to_4(u8x32_load(codes + 128), step) & 0x10);
+        return low | (vb_shift_to_4(vb_load(codes + 4 * VECTOR), step) & 0x10);
     if (s.bits == 6)
-        return low | (u8x32_shift_to_4(u8x32_load(codes + 128 + step / 4 * 32), step % 4 * 2) & 0x30);
+        return low | (vb_shift_to_4(vb_load(codes + (4 + step / 4) * VECTOR), step % 4 * 2) & 0x30);
     return low;
 }
 
@@ -56,157 +62,145 @@ VEC_INLINE uint32_t held_steps(struct shape s, uint32_t n)
     return held < n ? held : n;
 }
 
-/* sums[r][g] += scale[g] * products of steps [first, first + n) of each half with each row. */
-VEC_INLINE void dot_steps(struct shape s, uint32_t rows, const uint8_t *const codes[HALVES], uint32_t first, uint32_t n,
-                          const struct q8_row x[ROWS], uint32_t block, const i32x8 scale[HALVES], i32x8 sums[ROWS][HALVES])
+/* totals[r] += products of steps [first, first + n) with each row. */
+VEC_INLINE void dot_steps(struct shape s, uint32_t rows, const uint8_t *codes, uint32_t first, uint32_t n, const uint8_t *x,
+                          vi totals[CPU_ROWS])
 {
     uint32_t held = held_steps(s, n);
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (uint32_t step = first; step < first + n; step += held) {
-        dot_sum dots[ROWS][HALVES];
+        dot_sum dots[CPU_ROWS];
 
         for (uint32_t r = 0; r < rows; r++)
-            dots[r][0] = dots[r][1] = dot_zero();
+            dots[r] = dot_begin(totals[r]);
 #pragma GCC unroll 8
         for (uint32_t i = step; i < step + held; i++) {
-            u8x32 w0 = step_codes(s, codes[0], i), w1 = step_codes(s, codes[1], i);
+            vb w = step_codes(s, codes, i);
 
-            for (uint32_t r = 0; r < rows; r++) {
-                u8x32 xs = u8x32_splat4(x[r].codes + block * CPU_BLOCK + i * 4);
-
-                dots[r][0] = dot_step(dots[r][0], w0, xs);
-                dots[r][1] = dot_step(dots[r][1], w1, xs);
-            }
+            for (uint32_t r = 0; r < rows; r++)
+                dots[r] = dot_step(dots[r], w, x_codes(x, rows, i, r));
         }
         for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t g = 0; g < HALVES; g++)
-                sums[r][g] += dot_flush(dots[r][g], scale[g]);
+            totals[r] = dot_end(dots[r], 1, totals[r]);
     }
 }
 
-/* The same of one half whose weights fill a byte, where products of whole bytes would not fit: as two nibbles. */
+/* The same of weights that fill a byte, where products of whole bytes would not fit: as two nibbles. */
 VEC_INLINE void dot_steps_split(struct shape s, uint32_t rows, const uint8_t *codes, uint32_t first, uint32_t n,
-                                const struct q8_row x[ROWS], uint32_t block, i32x8 scale, uint32_t g, i32x8 sums[ROWS][HALVES])
+                                const uint8_t *x, vi totals[CPU_ROWS])
 {
-    dot_sum low[ROWS], high[ROWS];
+    dot_sum low[CPU_ROWS], high[CPU_ROWS];
 
     for (uint32_t r = 0; r < rows; r++)
-        low[r] = high[r] = dot_zero();
+        low[r] = high[r] = dot_begin(totals[r]);
 #pragma GCC unroll 8
     for (uint32_t i = first; i < first + n; i++) {
-        u8x32 w = step_codes(s, codes, i);
-        u8x32 w_low = w & 15, w_high = u8x32_high_nibbles(w);
+        vb w = step_codes(s, codes, i);
+        vb w_low = w & 15, w_high = vb_high_nibbles(w);
 
         for (uint32_t r = 0; r < rows; r++) {
-            u8x32 xs = u8x32_splat4(x[r].codes + block * CPU_BLOCK + i * 4);
+            vb xs = x_codes(x, rows, i, r);
 
             low[r] = dot_step(low[r], w_low, xs);
             high[r] = dot_step(high[r], w_high, xs);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
-        sums[r][g] += dot_flush(low[r], scale) + (dot_flush(high[r], scale) << 4);
+        totals[r] = dot_end(low[r], 1, dot_end(high[r], 16, totals[r]));
 }
 
-/* acc += the block's contribution: d * sum of products, and the part of minimum or zero point. */
-VEC_INLINE void add_block(uint32_t parts, f32x8 d, const f32x8 offset[2], i32x8 sum, const struct cpu_q8_header *header,
-                          f32x8 *acc)
-{
-    *acc = f32x8_madd(f32x8_from_i32(sum), d * f32x8_splat(header->scale), *acc);
-    if (parts == 1) {
-        *acc = f32x8_madd(offset[0], f32x8_splat(header->sum), *acc);
-    } else {
-        *acc = f32x8_madd(offset[0], f32x8_splat(header->half[0]), *acc);
-        *acc = f32x8_madd(offset[1], f32x8_splat(header->half[1]), *acc);
-    }
-}
-
-/* One block of both halves and `rows` rows; p[g] is at the block's integer scales, if any, and the codes. */
-VEC_INLINE void block_rows(struct shape s, uint32_t rows, const uint8_t *const p[HALVES], const f32x8 d[HALVES],
-                           const f32x8 m[HALVES], const struct q8_row x[ROWS], uint32_t block, f32x8 acc[ROWS][HALVES])
+/* Part 0 or 1 of a block, of 32 or 16 inputs: values[r] += d * (products - zero * sum of x) */
+VEC_INLINE void block_part(struct shape s, uint32_t rows, const uint8_t *codes, uint32_t part, vf d, const uint8_t *x,
+                           vf values[CPU_ROWS])
 {
     uint32_t parts = s.n_sub == 2 ? 2 : 1, steps = 8 / parts;
-    size_t mins_at = 8 * s.n_sub, codes_at = mins_at + (s.has_min ? 8 * s.n_sub : 0);
-    const uint8_t *codes[HALVES] = {p[0] + codes_at, p[1] + codes_at};
-    f32x8 offset[HALVES][2];
-    i32x8 sums[ROWS][HALVES];
+    vi totals[CPU_ROWS];
 
     for (uint32_t r = 0; r < rows; r++)
-        sums[r][0] = sums[r][1] = i32x8_splat(0);
-    for (uint32_t part = 0; part < parts; part++) {
-        i32x8 factor[HALVES];
-
-        for (uint32_t g = 0; g < HALVES; g++) {
-            i32x8 scale = s.n_sub ? i32x8_from_i8(p[g] + 8 * part) : i32x8_splat(1);
-
-            factor[g] = dot_scale(scale);
-            if (!s.has_min)
-                offset[g][part] = d[g] * f32x8_from_i32(scale * i32x8_splat(-s.zero));
-            else
-                offset[g][part] = s.n_sub ? -(m[g] * f32x8_from_i32(i32x8_from_u8(p[g] + mins_at + 8 * part))) : m[g];
-        }
-        if (DOT_SPLITS_BYTES && (s.bits == 8 || s.lookup))
-            for (uint32_t g = 0; g < HALVES; g++)
-                dot_steps_split(s, rows, codes[g], part * steps, steps, x, block, factor[g], g, sums);
-        else
-            dot_steps(s, rows, codes, part * steps, steps, x, block, factor, sums);
-    }
+        totals[r] = s.has_min ? vi_splat(0) : (vi)x_header(x, rows, parts == 2 ? HALF + part : MINUS, r) * s.zero;
+    if (DOT_SPLITS_BYTES && (s.bits == 8 || s.lookup))
+        dot_steps_split(s, rows, codes, part * steps, steps, x, totals);
+    else
+        dot_steps(s, rows, codes, part * steps, steps, x, totals);
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t g = 0; g < HALVES; g++)
-            add_block(parts, d[g], offset[g], sums[r][g], x[r].headers + block, &acc[r][g]);
+        values[r] = part ? vf_madd(vf_from_i32(totals[r]), d, values[r]) : vf_from_i32(totals[r]) * d;
 }
 
-/* sums[rows][16] += n packed source blocks, the first at block `block` of the rows. */
-VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint32_t n, const struct q8_row x[ROWS],
-                           uint32_t block, float *sums)
+/* acc[r] += what the minima of a block contribute; mins: the integer ones, if any. */
+VEC_INLINE void add_minima(struct shape s, uint32_t rows, const uint8_t *mins, vf m, const uint8_t *x, vf acc[CPU_ROWS])
 {
-    size_t block_bytes = (s.bits == 8 ? 256 : 128 + 32 * (s.bits - 4)) + 8 * s.n_sub * (s.has_min ? 2 : 1);
-    size_t header_bytes = s.has_min ? 32 : 16, span_bytes = header_bytes + s.blocks * block_bytes;
-    f32x8 acc[ROWS][HALVES];
+    if (s.n_sub < 2) {
+        vf offset = s.n_sub ? -(m * vf_from_i32(vi_from_u8(mins))) : m;
 
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t g = 0; g < HALVES; g++)
-            acc[r][g] = f32x8_load(sums + (r * HALVES + g) * 8);
-    for (uint32_t i = 0; i < n; i++, p += 2 * span_bytes) {
-        const uint8_t *at[HALVES] = {p + header_bytes, p + span_bytes + header_bytes};
-        f32x8 d[HALVES], m[HALVES];
-
-        for (uint32_t g = 0; g < HALVES; g++) {
-            d[g] = f32x8_from_f16(p + g * span_bytes);
-            m[g] = s.has_min ? f32x8_from_f16(p + g * span_bytes + 16) : d[g];
-        }
-        for (uint32_t b = 0; b < s.blocks; b++) {
-            block_rows(s, rows, at, d, m, x, block++, acc);
-            at[0] += block_bytes;
-            at[1] += block_bytes;
-        }
+        for (uint32_t r = 0; r < rows; r++)
+            acc[r] = vf_madd(offset, x_header(x, rows, SUM, r), acc[r]);
+        return;
     }
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t g = 0; g < HALVES; g++)
-            f32x8_store(sums + (r * HALVES + g) * 8, acc[r][g]);
+    for (uint32_t part = 0; part < 2; part++) {
+        vf offset = m * vf_from_i32(vi_from_u8(mins + part * CPU_LANES));
+
+        for (uint32_t r = 0; r < rows; r++)
+            acc[r] = vf_madd(offset, x_header(x, rows, SCALE, r) * vf_from_i32((vi)x_header(x, rows, HALF + part, r)), acc[r]);
+    }
 }
 
-typedef void kernel(const uint8_t *p, uint32_t n, const struct q8_row x[ROWS], uint32_t block, float *sums);
+/* acc[r] += a block's contribution; p is at its integer scales, if any, and the codes. */
+VEC_INLINE void block_rows(struct shape s, uint32_t rows, const uint8_t *p, vf d, vf m, const uint8_t *x, vf acc[CPU_ROWS])
+{
+    const uint8_t *mins = p + CPU_LANES * s.n_sub, *codes = mins + (s.has_min ? CPU_LANES * s.n_sub : 0);
+    vf values[CPU_ROWS];
+
+    block_part(s, rows, codes, 0, s.n_sub ? d * vf_from_i32(vi_from_i8(p)) : d, x, values);
+    if (s.n_sub == 2)
+        block_part(s, rows, codes, 1, d * vf_from_i32(vi_from_i8(p + CPU_LANES)), x, values);
+    for (uint32_t r = 0; r < rows; r++)
+        acc[r] = vf_madd(values[r], x_header(x, rows, SCALE, r), acc[r]);
+    if (s.has_min)
+        add_minima(s, rows, mins, m, x, acc);
+}
+
+/* sums[rows][CPU_LANES] += n packed source blocks; x is at the block of a strip that meets the first. */
+VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)
+{
+    size_t code_bytes = s.bits == 8 ? 32 : 16 + 4 * (s.bits - 4);
+    size_t block_bytes = CPU_LANES * (code_bytes + s.n_sub * (s.has_min ? 2 : 1));
+    vf acc[CPU_ROWS];
+
+    for (uint32_t r = 0; r < rows; r++)
+        acc[r] = vf_load(sums + r * CPU_LANES);
+    for (uint32_t i = 0; i < n; i++) {
+        vf d = vf_from_f16(p), m = s.has_min ? vf_from_f16(p + 2 * CPU_LANES) : d;
+
+        p += CPU_LANES * (s.has_min ? 4 : 2);
+        for (uint32_t b = 0; b < s.blocks; b++, p += block_bytes, x += (size_t)CPU_Q8_BYTES * rows)
+            block_rows(s, rows, p, d, m, x, acc);
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        vf_store(sums + r * CPU_LANES, acc[r]);
+}
+
+typedef void kernel(const uint8_t *p, uint32_t n, const uint8_t *x, float *sums);
 
 #define KERNEL(name, rows, shape)                                                                                              \
-    static void name(const uint8_t *p, uint32_t n, const struct q8_row x[ROWS], uint32_t block, float *sums)                   \
+    static void name(const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)                                              \
     {                                                                                                                          \
-        spans_rows(shape, rows, p, n, x, block, sums);                                                                         \
+        spans_rows(shape, rows, p, n, x, sums);                                                                                \
     }
 #define SHAPE(n, code_bits, subs, zero_code, minimum, look_up)                                                                 \
     ((struct shape){n / CPU_BLOCK, code_bits, subs, zero_code, minimum, look_up})
 #define KERNELS(type, n, size, code_bits, subs, zero_code, minimum, look_up, decoder)                                          \
     KERNEL(one_##type, 1, SHAPE(n, code_bits, subs, zero_code, minimum, look_up))                                              \
-    KERNEL(four_##type, ROWS, SHAPE(n, code_bits, subs, zero_code, minimum, look_up))
+    KERNEL(some_##type, CPU_ROWS / 2, SHAPE(n, code_bits, subs, zero_code, minimum, look_up))                                  \
+    KERNEL(full_##type, CPU_ROWS, SHAPE(n, code_bits, subs, zero_code, minimum, look_up))
 CPU_QUANTISED(KERNELS)
 
 static const struct {
     uint32_t dtype;
-    kernel *one, *four;
+    kernel *one, *some, *full; /* 1 row, CPU_ROWS / 2, CPU_ROWS */
 } kernels[] = {
 #define KERNEL_ROW(type, n, size, code_bits, subs, zero_code, minimum, look_up, decoder)                                       \
-    {SOQ_DTYPE_##type, one_##type, four_##type},
+    {SOQ_DTYPE_##type, one_##type, some_##type, full_##type},
     CPU_QUANTISED(KERNEL_ROW)
 #undef KERNEL_ROW
 };
@@ -220,20 +214,24 @@ static size_t kernel_index(uint32_t dtype)
     return i;
 }
 
-/* Rows [first, first + n) of the activations against n_blocks packed source blocks, the first at block `block`. sums is
- * [n][16] with room for a whole number of fours. */
-static void all_rows(const struct cpu *cpu, size_t index, const uint8_t *packed, uint32_t n_blocks, uint32_t block,
-                     uint32_t cols, uint32_t first, uint32_t n, float *sums)
+/* The strip that row `row` (the first of a strip) is in, at an input. */
+static uint8_t *strip_at(const struct cpu *cpu, const struct soq_view *x, uint32_t row, uint32_t k)
 {
-    for (uint32_t r = 0; r < n; r += ROWS) {
-        struct q8_row x[ROWS];
+    size_t width = cpu_strip_rows(x->rows - row);
 
-        for (uint32_t i = 0; i < ROWS; i++) {
-            size_t row = first + (r + i < n ? r + i : r);
+    return cpu->q8_strips + ((size_t)row * (x->cols / CPU_BLOCK) + width * (k / CPU_BLOCK)) * CPU_Q8_BYTES;
+}
 
-            x[i] = (struct q8_row){cpu->q8_codes + row * cols, cpu->q8_headers + row * (cols / CPU_BLOCK)};
-        }
-        (n - r == 1 ? kernels[index].one : kernels[index].four)(packed, n_blocks, x, block, sums + r * CPU_GROUP_ROWS);
+/* Rows [first, first + n) of the activations, from input k on, against n_blocks packed source blocks. sums is [n][CPU_LANES]
+ * with room for a whole number of CPU_ROWS. */
+static void all_rows(const struct cpu *cpu, size_t index, const uint8_t *packed, uint32_t n_blocks, const struct soq_view *x,
+                     uint32_t k, uint32_t first, uint32_t n, float *sums)
+{
+    for (uint32_t r = 0; r < n; r += CPU_ROWS) {
+        uint32_t width = cpu_strip_rows(x->rows - first - r);
+        kernel *run = width == 1 ? kernels[index].one : width < CPU_ROWS ? kernels[index].some : kernels[index].full;
+
+        run(packed, n_blocks, strip_at(cpu, x, first + r, k), sums + r * CPU_LANES);
     }
 }
 
@@ -242,9 +240,12 @@ static void quantise(struct cpu *cpu, const struct soq_view *x, const struct cpu
     uint64_t first, last;
 
     cpu_share(thread, x->rows, &first, &last);
-    for (uint64_t r = first; r < last; r++)
-        cpu_quantise_row(cpu_view_row(x, (uint32_t)r), x->cols, cpu->q8_codes + r * x->cols,
-                         cpu->q8_headers + r * (x->cols / CPU_BLOCK));
+    for (uint32_t r = (uint32_t)first; r < last; r++) {
+        uint32_t lane = r % CPU_ROWS;
+
+        cpu_quantise_row(cpu_view_row(x, r), x->cols, cpu_strip_rows(x->rows - (r - lane)), lane,
+                         strip_at(cpu, x, r - lane, 0));
+    }
     cpu_barrier_wait(thread->barrier, thread->count);
 }
 
@@ -256,12 +257,12 @@ static void group_rows(const struct cpu *cpu, const struct soq_matmul_args *args
     uint32_t piece = weight->packed ? weight->cols : CPU_TILE_K, elements = weight->format->elements;
     float *sums = (float *)scratch;
 
-    memset(sums, 0, (n + ROWS) * CPU_GROUP_ROWS * sizeof(float));
+    memset(sums, 0, (n + CPU_ROWS) * CPU_LANES * sizeof(float));
     for (uint32_t k = 0; k < weight->cols; k += piece) {
         uint32_t n_blocks = (weight->cols - k < piece ? weight->cols - k : piece) / elements;
         const uint8_t *packed = cpu_weight_spans(weight, group, k / elements, n_blocks, scratch + SUMS_BYTES);
 
-        all_rows(cpu, kernel_index(weight->format->dtype), packed, n_blocks, k / CPU_BLOCK, weight->cols, row, n, sums);
+        all_rows(cpu, kernel_index(weight->format->dtype), packed, n_blocks, &args->x, k, row, n, sums);
     }
     cpu_store_outputs(args, row, n, group, sums);
 }
@@ -278,7 +279,7 @@ void cpu_run_matmul_q8(struct cpu *cpu, const struct cpu_op *op, const struct cp
 
     if (op->quantise)
         quantise(cpu, &args->x, thread);
-    cpu_share(thread, ((uint64_t)args->y.cols + CPU_GROUP_ROWS - 1) / CPU_GROUP_ROWS, &first, &last);
+    cpu_share(thread, ((uint64_t)args->y.cols + CPU_LANES - 1) / CPU_LANES, &first, &last);
     for (uint32_t row = 0; row < args->x.rows; row += ROWS_CHUNK)
         for (uint64_t group = first; group < last; group++)
             group_rows(cpu, args, group, row, args->x.rows - row < ROWS_CHUNK ? args->x.rows - row : ROWS_CHUNK,

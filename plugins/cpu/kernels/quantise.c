@@ -3,11 +3,13 @@
 #include "cpu.h"
 #include "simd/vec.h"
 
-static void quantise_block(const float *x, int8_t *codes, struct cpu_q8_header *header)
+/* Place `lane` of a block of `width` rows. */
+VEC_INLINE void quantise_block(const float *x, uint32_t width, uint32_t lane, uint8_t *block)
 {
-    i32x8 largest = i32x8_splat(0), sum[4];
+    float *headers = (float *)(block + (size_t)CPU_BLOCK * width);
+    i32x8 largest = i32x8_splat(0), values[4];
     int32_t lanes[8], bits = 0, first, second;
-    float amax, inverse;
+    float amax, inverse, scale;
 
     for (int i = 0; i < 4; i++)
         largest = i32x8_max(largest, (i32x8)f32x8_load(x + i * 8) & 0x7fffffff);
@@ -15,21 +17,27 @@ static void quantise_block(const float *x, int8_t *codes, struct cpu_q8_header *
     for (int i = 0; i < 8; i++)
         bits = lanes[i] > bits ? lanes[i] : bits;
     memcpy(&amax, &bits, sizeof amax);
-    header->scale = amax / 127.0f;
+    scale = amax / 127.0f;
     inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
-    for (int i = 0; i < 4; i++) {
-        sum[i] = i32x8_round(f32x8_load(x + i * 8) * f32x8_splat(inverse));
-        i32x8_store_i8(codes + i * 8, sum[i]);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint8_t codes[8];
+
+        values[i] = i32x8_round(f32x8_load(x + i * 8) * f32x8_splat(inverse));
+        i32x8_store_i8(codes, values[i]);
+        memcpy(block + ((2 * i) * width + lane) * 4, codes, 4);
+        memcpy(block + ((2 * i + 1) * width + lane) * 4, codes + 4, 4);
     }
-    first = i32x8_sum(sum[0] + sum[1]);
-    second = i32x8_sum(sum[2] + sum[3]);
-    header->half[0] = header->scale * (float)first;
-    header->half[1] = header->scale * (float)second;
-    header->sum = header->scale * (float)(first + second);
+    first = -i32x8_sum(values[0] + values[1]);
+    second = -i32x8_sum(values[2] + values[3]);
+    headers[lane] = scale;
+    headers[width + lane] = -scale * (float)(first + second);
+    memcpy(headers + 2 * width + lane, &(int32_t){first + second}, 4);
+    memcpy(headers + 3 * width + lane, &first, 4);
+    memcpy(headers + 4 * width + lane, &second, 4);
 }
 
-void cpu_quantise_row(const float *x, uint32_t n, int8_t *codes, struct cpu_q8_header *headers)
+void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane, uint8_t *strip)
 {
-    for (uint32_t i = 0; i < n / CPU_BLOCK; i++)
-        quantise_block(x + i * CPU_BLOCK, codes + i * CPU_BLOCK, headers + i);
+    for (uint32_t i = 0; i < n / CPU_BLOCK; i++, strip += (size_t)CPU_Q8_BYTES * width)
+        quantise_block(x + i * CPU_BLOCK, width, lane, strip);
 }

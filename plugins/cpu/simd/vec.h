@@ -1,4 +1,5 @@
-/* The vector type that every kernel is written in: eight lanes, whatever the machine has.
+/* The vector types that the kernels are written in: eight lanes, whatever the machine has, and CPU_LANES (8 or 16) in the
+ * matrix kernels, where a lane is an output.
  *
  * GCC's vector extension carries loads, arithmetic and selection; what needs an instruction of its own (fused multiply-add, F16
  * conversion, horizontal sums, byte products) comes from isa.h, of which each variant of the plugin has one. The build chooses
@@ -10,13 +11,17 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "variant.h"
+
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
-typedef int16_t i16x16 __attribute__((vector_size(32)));
-typedef uint16_t u16x16 __attribute__((vector_size(32)));
-typedef uint8_t u8x32 __attribute__((vector_size(32)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
+
+typedef float vf __attribute__((vector_size(4 * CPU_LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * CPU_LANES)));
+typedef uint16_t vh __attribute__((vector_size(4 * CPU_LANES))); /* two in a lane */
+typedef uint8_t vb __attribute__((vector_size(4 * CPU_LANES)));  /* four in a lane */
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
@@ -43,37 +48,82 @@ VEC_INLINE i32x8 i32x8_splat(int32_t x)
     return (i32x8){x, x, x, x, x, x, x, x};
 }
 
-VEC_INLINE u8x32 u8x32_load(const void *p)
+VEC_INLINE vf vf_load(const float *p)
 {
-    u8x32 v;
+    vf v;
 
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-/* Four bytes, eight times. */
-VEC_INLINE u8x32 u8x32_splat4(const void *p)
+VEC_INLINE void vf_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_INLINE vi vi_splat(int32_t x)
+{
+    return x + (vi){0};
+}
+
+VEC_INLINE vf vf_splat(float x)
+{
+    int32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return (vf)vi_splat(bits);
+}
+
+VEC_INLINE vf vf_from_i32(vi v)
+{
+    return __builtin_convertvector(v, vf);
+}
+
+/* The first n lanes of p, zeros behind. */
+VEC_INLINE vf vf_load_n(const float *p, uint32_t n)
+{
+    float lanes[CPU_LANES] = {0};
+
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i] = p[i];
+    return vf_load(lanes);
+}
+
+VEC_INLINE void vf_store_n(float *p, vf v, uint32_t n)
+{
+    float lanes[CPU_LANES];
+
+    vf_store(lanes, v);
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = lanes[i];
+}
+
+VEC_INLINE vb vb_load(const void *p)
+{
+    vb v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Four bytes, in every lane. */
+VEC_INLINE vb vb_splat4(const void *p)
 {
     int32_t x;
 
     memcpy(&x, p, sizeof x);
-    return (u8x32)i32x8_splat(x);
+    return (vb)vi_splat(x);
 }
 
-VEC_INLINE u8x32 u8x32_splat(uint8_t x)
+VEC_INLINE vb vb_high_nibbles(vb v)
 {
-    return (u8x32)i32x8_splat((int32_t)(x * 0x01010101u));
-}
-
-VEC_INLINE u8x32 u8x32_high_nibbles(u8x32 v)
-{
-    return (u8x32)((u16x16)v >> 4) & 15;
+    return (vb)((vh)v >> 4) & 15;
 }
 
 /* Every byte's bit `bit` moves to bit 4 (and its neighbours along: mask them). */
-VEC_INLINE u8x32 u8x32_shift_to_4(u8x32 v, uint32_t bit)
+VEC_INLINE vb vb_shift_to_4(vb v, uint32_t bit)
 {
-    return (u8x32)(bit < 4 ? (u16x16)v << (uint16_t)(4 - bit) : (u16x16)v >> (uint16_t)(bit - 4));
+    return (vb)(bit < 4 ? (vh)v << (uint16_t)(4 - bit) : (vh)v >> (uint16_t)(bit - 4));
 }
 
 /* mask ? a : b; lanes of mask are 0 or -1. */
@@ -106,14 +156,6 @@ VEC_INLINE void f32x8_store_n(float *p, f32x8 v, uint32_t n)
     f32x8_store(lanes, v);
     for (uint32_t i = 0; i < n; i++)
         p[i] = lanes[i];
-}
-
-VEC_INLINE f32x8 f32x8_from_bf16(const void *p)
-{
-    u16x8 v;
-
-    memcpy(&v, p, sizeof v);
-    return (f32x8)(__builtin_convertvector(v, u32x8) << 16);
 }
 
 VEC_INLINE int32_t i32x8_sum(i32x8 v)

@@ -30,16 +30,6 @@ VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
     _mm_storeu_si128(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-VEC_INLINE i32x8 i32x8_from_i8(const void *p)
-{
-    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
-}
-
-VEC_INLINE i32x8 i32x8_from_u8(const void *p)
-{
-    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
-}
-
 /* The low bytes of the lanes. */
 VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
 {
@@ -64,11 +54,6 @@ VEC_INLINE float f32x8_sum(f32x8 v)
 
     f32x8_sum4(v, v, v, v, out);
     return out[0];
-}
-
-VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
-{
-    return (u8x32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), (__m256i)index);
 }
 
 /* Eight columns of sixteen rows of F16, that begin at the same offset, to columns of sixteen F32 that lie stride apart. */

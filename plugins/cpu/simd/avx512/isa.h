@@ -1,11 +1,8 @@
-/* What vec.h needs of the machine: AVX-512 with VNNI, in vectors of 256 bits (32 of them, and no lower clock). */
+/* What vec.h needs of the machine: AVX-512 with VNNI. Matrix kernels take sixteen lanes, all others eight. */
 #ifndef SOQ_CPU_ISA_H
 #define SOQ_CPU_ISA_H
 
 #include "simd/x86.h"
-
-/* Dot products of unsigned and signed bytes: each 32-bit lane gets four products, summed in 32 bits. */
-typedef i32x8 dot_sum;
 
 enum {
     DOT_SPLITS_BYTES = 0,
@@ -15,25 +12,55 @@ enum {
     DOT_STEPS_8 = 8,
 };
 
-VEC_INLINE dot_sum dot_zero(void)
+VEC_INLINE vf vf_madd(vf a, vf b, vf c)
 {
-    return (dot_sum){0};
+    return _mm512_fmadd_ps(a, b, c);
 }
 
-VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
+VEC_INLINE vf vf_from_f16(const void *p)
 {
-    return (dot_sum)_mm256_dpbusd_epi32((__m256i)sum, (__m256i)codes, (__m256i)x);
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
 
-/* The scale of a flush in the form that dot_flush takes. */
-VEC_INLINE i32x8 dot_scale(i32x8 scale)
+VEC_INLINE vf vf_from_bf16(const void *p)
 {
-    return scale;
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16);
 }
 
-VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
+VEC_INLINE vi vi_from_i8(const void *p)
 {
-    return sum * scale;
+    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
+
+VEC_INLINE vi vi_from_u8(const void *p)
+{
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+}
+
+VEC_INLINE vb vb_lookup(const uint8_t table[16], vb index)
+{
+    return (vb)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), (__m512i)index);
+}
+
+/* Dot products of unsigned and signed bytes: each 32-bit lane gets four products, summed in 32 bits: the total itself. */
+typedef vi dot_sum;
+
+VEC_INLINE dot_sum dot_begin(vi total)
+{
+    return total;
+}
+
+VEC_INLINE dot_sum dot_step(dot_sum sum, vb codes, vb x)
+{
+    return (dot_sum)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)x);
+}
+
+/* The total; with a factor of 1. */
+VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
+{
+    (void)factor;
+    (void)total;
+    return sum;
 }
 
 #endif

@@ -66,22 +66,6 @@ VEC_INLINE void f32x8_to_f16(void *p, f32x8 v)
 typedef int8_t i8x8 __attribute__((vector_size(8)));
 typedef uint8_t u8x8 __attribute__((vector_size(8)));
 
-VEC_INLINE i32x8 i32x8_from_i8(const void *p)
-{
-    i8x8 v;
-
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, i32x8);
-}
-
-VEC_INLINE i32x8 i32x8_from_u8(const void *p)
-{
-    u8x8 v;
-
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(v, i32x8);
-}
-
 /* The low bytes of the lanes. */
 VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
 {
@@ -103,24 +87,39 @@ VEC_INLINE void f32x8_sum4(f32x8 a, f32x8 b, f32x8 c, f32x8 d, float *out)
     out[3] = f32x8_sum(d);
 }
 
-/* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
- * products each, until they are flushed with the scale of their lane. */
-typedef i16x16 dot_sum;
-
-enum {
-    DOT_SPLITS_BYTES = 1, /* 8-bit codes are taken as two nibbles */
-    DOT_STEPS_4 = 8,      /* steps that 16 bits hold, by bits of the codes */
-    DOT_STEPS_5 = 4,
-    DOT_STEPS_6 = 2,
-    DOT_STEPS_8 = 1,
-};
-
-VEC_INLINE dot_sum dot_zero(void)
+VEC_INLINE vi vi_from_i8(const void *p)
 {
-    return (dot_sum){0};
+    i8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, vi);
 }
 
-VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
+VEC_INLINE vi vi_from_u8(const void *p)
+{
+    u8x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, vi);
+}
+
+VEC_INLINE vb vb_lookup(const uint8_t table[16], vb index)
+{
+    uint8_t in[32], out[32];
+
+    memcpy(in, &index, sizeof in);
+    for (int i = 0; i < 32; i++)
+        out[i] = table[in[i] & 15];
+    return vb_load(out);
+}
+
+/* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
+ * products each. */
+typedef int16_t i16x16 __attribute__((vector_size(32)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef i16x16 dot_sum;
+
+VEC_INLINE dot_sum dot_step(dot_sum sum, vb codes, vb x)
 {
     i16x16 c = (i16x16)codes, s = (i16x16)x;
     i16x16 even = (c & 0xff) * ((i16x16)((u16x16)s << 8) >> 8);
@@ -129,28 +128,15 @@ VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
     return sum + (even + odd);
 }
 
-/* The scale of a flush in the form that dot_flush takes. */
-VEC_INLINE i32x8 dot_scale(i32x8 scale)
+/* total + factor * sum; factor is 1 or 16. */
+VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
 {
-    return scale;
+    vi pairs = (vi)sum;
+
+    return total + (((vi)((u32x8)pairs << 16) >> 16) + (pairs >> 16)) * factor;
 }
 
-VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
-{
-    i32x8 pairs = (i32x8)sum;
-
-    return (((i32x8)((u32x8)pairs << 16) >> 16) + (pairs >> 16)) * scale;
-}
-
-VEC_INLINE u8x32 u8x32_lookup(const uint8_t table[16], u8x32 index)
-{
-    uint8_t in[32], out[32];
-
-    memcpy(in, &index, sizeof in);
-    for (int i = 0; i < 32; i++)
-        out[i] = table[in[i] & 15];
-    return u8x32_load(out);
-}
+#include "simd/lanes8.h"
 
 /* Eight columns of sixteen rows of F16, that begin at the same offset, to columns of sixteen F32 that lie stride apart. */
 VEC_INLINE void f16x8_transpose16(const uint8_t *const *rows, size_t offset, float *out, size_t stride)

@@ -4,37 +4,36 @@
 
 #include "simd/x86.h"
 
-/* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
- * products each, until they are flushed with the scale of their lane. */
-typedef __m256i dot_sum;
-
-enum {
-    DOT_SPLITS_BYTES = 1, /* 8-bit codes are taken as two nibbles */
-    DOT_STEPS_4 = 8,      /* steps that 16 bits hold, by bits of the codes */
-    DOT_STEPS_5 = 4,
-    DOT_STEPS_6 = 2,
-    DOT_STEPS_8 = 1,
-};
-
-VEC_INLINE dot_sum dot_zero(void)
+VEC_INLINE vi vi_from_i8(const void *p)
 {
-    return _mm256_setzero_si256();
+    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
 }
 
-VEC_INLINE dot_sum dot_step(dot_sum sum, u8x32 codes, u8x32 x)
+VEC_INLINE vi vi_from_u8(const void *p)
+{
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+}
+
+VEC_INLINE vb vb_lookup(const uint8_t table[16], vb index)
+{
+    return (vb)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), (__m256i)index);
+}
+
+/* Dot products of unsigned and signed bytes: each 32-bit lane of the result gets four products. Sums are kept in 16 bits, two
+ * products each. */
+typedef __m256i dot_sum;
+
+VEC_INLINE dot_sum dot_step(dot_sum sum, vb codes, vb x)
 {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)codes, (__m256i)x));
 }
 
-/* The scale of a flush in the form that dot_flush takes: 16 bits in both halves of the lane. */
-VEC_INLINE i32x8 dot_scale(i32x8 scale)
+/* total + factor * sum; factor is 1 or 16. */
+VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
 {
-    return (scale & 0xffff) | (i32x8)((u32x8)scale << 16);
+    return total + (vi)_mm256_madd_epi16(sum, _mm256_set1_epi16((short)factor));
 }
 
-VEC_INLINE i32x8 dot_flush(dot_sum sum, i32x8 scale)
-{
-    return (i32x8)_mm256_madd_epi16(sum, (__m256i)scale);
-}
+#include "simd/lanes8.h"
 
 #endif

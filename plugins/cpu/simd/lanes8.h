@@ -1,0 +1,38 @@
+/* Matrix kernels with eight lanes and products of bytes summed in 16 bits: what isa.h adds where there is nothing better. */
+#ifndef SOQ_CPU_LANES8_H
+#define SOQ_CPU_LANES8_H
+
+enum {
+    DOT_SPLITS_BYTES = 1, /* 8-bit codes are taken as two nibbles */
+    DOT_STEPS_4 = 8,      /* steps that 16 bits hold, by bits of the codes */
+    DOT_STEPS_5 = 4,
+    DOT_STEPS_6 = 2,
+    DOT_STEPS_8 = 1,
+};
+
+VEC_INLINE vf vf_madd(vf a, vf b, vf c)
+{
+    return f32x8_madd(a, b, c);
+}
+
+VEC_INLINE vf vf_from_f16(const void *p)
+{
+    return f32x8_from_f16(p);
+}
+
+VEC_INLINE vf vf_from_bf16(const void *p)
+{
+    u16x8 v;
+
+    memcpy(&v, p, sizeof v);
+    return (vf)(__builtin_convertvector(v, u32x8) << 16);
+}
+
+/* Sums begin at zero and are added to the total at the end. */
+VEC_INLINE dot_sum dot_begin(vi total)
+{
+    (void)total;
+    return (dot_sum){0};
+}
+
+#endif
