@@ -2,12 +2,16 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "simd/vec.h"
 
-enum { SPINS = 2000 }; /* some 30 microseconds */
+enum {
+    SPINS = 2000,  /* some 30 microseconds */
+    YIELDS = 1000, /* a fraction of a millisecond where nobody else wants the processor, a time slice where somebody does */
+};
 
 static void release(struct cpu_barrier *barrier, uint32_t generation)
 {
@@ -25,10 +29,13 @@ void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count)
         release(barrier, generation);
         return;
     }
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < SPINS + YIELDS; i++) {
         if (atomic_load_explicit(&barrier->generation, memory_order_acquire) != generation)
             return;
-        vec_pause();
+        if (i < SPINS)
+            vec_pause();
+        else
+            sched_yield();
     }
     /* The last to arrive sees the sleeper, or the kernel sees the new generation: both accesses are sequentially consistent. */
     atomic_fetch_add(&barrier->sleepers, 1);

@@ -1,5 +1,6 @@
-/* A barrier for a few threads that arrive within microseconds of each other: it spins first and sleeps if somebody is late (a
- * machine with fewer free processors than threads). Used inside a parallel region only, so nothing spins between steps. */
+/* A barrier for a few threads that arrive within microseconds of each other. It spins first; then it lends the processor to
+ * whoever wants it (the late thread itself, where two share a processor: sleeping at once would keep them together, since a
+ * thread wakes where its waker runs); then it sleeps. Used inside a parallel region only, so nothing spins between steps. */
 #ifndef SOQ_CPU_BARRIER_H
 #define SOQ_CPU_BARRIER_H
 

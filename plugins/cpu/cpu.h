@@ -13,6 +13,7 @@
 
 #include "soquete/plugin.h"
 
+#include "arena.h"
 #include "barrier.h"
 #include "fail.h"
 #include "formats.h"
@@ -32,9 +33,10 @@ struct cpu_weight {
     uint32_t uses; /* SOQ_USE_... */
     float *vector; /* [cols] */
     uint8_t *packed;
-    const uint8_t *source; /* the caller's, in GGUF layout */
-    uint64_t row_bytes;    /* of source */
-    uint64_t group_bytes;  /* of packed: CPU_LANES rows */
+    struct cpu_arena *arena; /* of packed */
+    const uint8_t *source;   /* the caller's, in GGUF layout */
+    uint64_t row_bytes;      /* of source */
+    uint64_t group_bytes;    /* of packed: CPU_LANES rows */
     char name[64];
 };
 
@@ -110,6 +112,7 @@ struct cpu {
     bool repack; /* repack = on */
 
     struct cpu_group *groups;
+    struct cpu_arena *arena; /* of the next weight */
 
     /* The step in hand. */
     uint8_t *step_bytes;

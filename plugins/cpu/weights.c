@@ -56,7 +56,7 @@ static void pack_share(void *arg, const struct soq_worker *worker)
 static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
 {
     uint64_t n_groups = ((uint64_t)weight->rows + CPU_LANES - 1) / CPU_LANES;
-    struct pack_job job = {.weight = weight, .packed = cpu->host->alloc(cpu->host->ctx, n_groups * weight->group_bytes, 64)};
+    struct pack_job job = {.weight = weight, .packed = cpu_arena_alloc(cpu->host, &cpu->arena, n_groups * weight->group_bytes)};
     int rc;
 
     if (!job.packed)
@@ -64,10 +64,11 @@ static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_er
                            (unsigned long long)(n_groups * weight->group_bytes), weight->name);
     rc = cpu->host->parallel(cpu->host->ctx, cpu->threads, pack_share, &job);
     if (rc) {
-        cpu->host->free(cpu->host->ctx, job.packed);
+        cpu_arena_free(cpu->host, &cpu->arena, cpu->arena);
         return plugin_fail(err, (enum soq_error_code) - rc, "cpu: no threads to pack tensor %s with", weight->name);
     }
     weight->packed = job.packed;
+    weight->arena = cpu->arena;
     weight->source = NULL;
     return 0;
 }
@@ -171,6 +172,7 @@ void cpu_weight_free(void *self, soq_weight handle)
     if (!weight)
         return;
     cpu->host->free(cpu->host->ctx, weight->vector);
-    cpu->host->free(cpu->host->ctx, weight->packed);
+    if (weight->packed)
+        cpu_arena_free(cpu->host, &cpu->arena, weight->arena);
     cpu->host->free(cpu->host->ctx, weight);
 }

@@ -13,6 +13,7 @@ enum {
     ROWS_CHUNK = 128, /* rows that pass over all weights before the next ones */
     SUMS_BYTES = (ROWS_CHUNK + CPU_ROWS) * CPU_LANES * (int)sizeof(float),
     VECTOR = sizeof(vb),
+    AHEAD_BYTES = 4096, /* that weights are asked for before they are used */
 };
 
 /* What a kernel knows of its type at compile time. */
@@ -160,6 +161,13 @@ VEC_INLINE void block_rows(struct shape s, uint32_t rows, const uint8_t *p, vf d
         add_minima(s, rows, mins, m, x, acc);
 }
 
+/* With several rows a block takes long enough for memory to fall idle: out-of-order execution does not reach the next ones. */
+VEC_INLINE void prefetch_block(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        vec_prefetch(p + AHEAD_BYTES + i);
+}
+
 /* sums[rows][CPU_LANES] += n packed source blocks; x is at the block of a strip that meets the first. */
 VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)
 {
@@ -173,8 +181,11 @@ VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint
         vf d = vf_from_f16(p), m = s.has_min ? vf_from_f16(p + 2 * CPU_LANES) : d;
 
         p += CPU_LANES * (s.has_min ? 4 : 2);
-        for (uint32_t b = 0; b < s.blocks; b++, p += block_bytes, x += (size_t)CPU_Q8_BYTES * rows)
+        for (uint32_t b = 0; b < s.blocks; b++, p += block_bytes, x += (size_t)CPU_Q8_BYTES * rows) {
+            if (rows > 1)
+                prefetch_block(p, block_bytes);
             block_rows(s, rows, p, d, m, x, acc);
+        }
     }
     for (uint32_t r = 0; r < rows; r++)
         vf_store(sums + r * CPU_LANES, acc[r]);
