@@ -8,14 +8,12 @@ VEC_INLINE void quantise_block(const float *x, uint32_t width, uint32_t lane, ui
 {
     float *headers = (float *)(block + (size_t)CPU_BLOCK * width);
     i32x8 largest = i32x8_splat(0), values[4];
-    int32_t lanes[8], bits = 0, first, second;
+    int32_t bits, first, second;
     float amax, inverse, scale;
 
     for (int i = 0; i < 4; i++)
         largest = i32x8_max(largest, (i32x8)f32x8_load(x + i * 8) & 0x7fffffff);
-    memcpy(lanes, &largest, sizeof lanes);
-    for (int i = 0; i < 8; i++)
-        bits = lanes[i] > bits ? lanes[i] : bits;
+    bits = i32x8_largest(largest);
     memcpy(&amax, &bits, sizeof amax);
     scale = amax / 127.0f;
     inverse = amax > 0.0f ? 127.0f / amax : 0.0f;

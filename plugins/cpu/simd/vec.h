@@ -160,7 +160,16 @@ VEC_INLINE void f32x8_store_n(float *p, f32x8 v, uint32_t n)
 
 VEC_INLINE int32_t i32x8_sum(i32x8 v)
 {
-    return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    return v[0] + v[1];
+}
+
+VEC_INLINE int32_t i32x8_largest(i32x8 v)
+{
+    v = i32x8_max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+    v = i32x8_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+    return v[0] > v[1] ? v[0] : v[1];
 }
 
 VEC_INLINE f32x8 f32x8_from_i32(i32x8 v)
