@@ -274,6 +274,20 @@ Test(kvpolicy_oracles, h2o_without_recent_entries)
     layer_done(&layer);
 }
 
+/* Half of the fifth of the prompt that stays is recent, whatever `capacity` and `recent` say. */
+Test(kvpolicy_oracles, h2o_by_shares)
+{
+    static const struct override options[] = {{"ratio", "0.2"}, {"recent_ratio", "0.1"}, {"capacity", "7"}, {0}};
+    struct policy p;
+    struct layer layer;
+
+    start(&p, "h2o", options, 1, 2);
+    select_random(&layer, &p, 0, 150, 9, false);
+    expect_best(&layer.heads[0], layer.mass[0], 15, 15);
+    expect_best(&layer.heads[1], layer.mass[1], 15, 15);
+    layer_done(&layer);
+}
+
 /* One entry more than stays: the weakest before the recent ones goes. */
 Test(kvpolicy_oracles, h2o_step_by_step)
 {
@@ -343,12 +357,16 @@ static double length_of(const float *key)
 
 Test(kvpolicy_oracles, keydiff_keeps_keys_unlike_the_others)
 {
-    static const struct override options[] = {{"capacity", "25"}, {0}};
+    static const struct override options[] = {{"capacity", "12"}, {0}};
     struct policy p;
     struct layer layer;
 
     start(&p, "keydiff", options, 1, 3);
-    select_random(&layer, &p, 0, 80, 2, false);
+    layer_new(&layer, &p, 0, 80);
+    fill_random(&layer, 2, false);
+    for (uint32_t i = 0; i < 3 * 80 * 16; i++)
+        layer.keys[i / (80 * 16)][i % (80 * 16)] *= 1 + (float)(i / 16 % 7); /* lengths are not to matter */
+    layer_select(&layer, &p);
     for (uint32_t h = 0; h < 3; h++) {
         double anchor[16] = {0}, scores[80];
 
@@ -364,7 +382,7 @@ Test(kvpolicy_oracles, keydiff_keeps_keys_unlike_the_others)
             }
             scores[i] = -dot / length_of(&layer.keys[h][i * 16]) / sqrt(length);
         }
-        expect_best(&layer.heads[h], scores, 25, 0);
+        expect_best(&layer.heads[h], scores, 12, 0);
     }
     layer_done(&layer);
 }

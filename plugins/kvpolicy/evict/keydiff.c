@@ -28,7 +28,7 @@ static int keydiff_describe(void *self, const struct soq_kv_shape *shape, struct
     return 0;
 }
 
-static double dot(const float *key, const double *with, uint32_t dim)
+static double keydiff_dot(const float *key, const double *with, uint32_t dim)
 {
     double sum = 0;
 
@@ -37,7 +37,7 @@ static double dot(const float *key, const double *with, uint32_t dim)
     return sum;
 }
 
-static double norm(const float *key, uint32_t dim)
+static double keydiff_norm(const float *key, uint32_t dim)
 {
     double sum = 0;
 
@@ -49,20 +49,18 @@ static double norm(const float *key, uint32_t dim)
 /* Cosines with the anchor, negative and times its length, which is the same for all. anchor: [dim] */
 static void keydiff_scores(const struct soq_kv_head *head, uint32_t dim, double *anchor, double *scores_out)
 {
+    double *length = scores_out; /* of each key, until its score takes the place */
+
     memset(anchor, 0, dim * sizeof *anchor);
     for (uint32_t i = 0; i < head->n; i++) {
         const float *key = head->keys + (size_t)i * dim;
-        double length = norm(key, dim);
 
-        for (uint32_t d = 0; d < dim && length > 0; d++)
-            anchor[d] += key[d] / length;
+        length[i] = keydiff_norm(key, dim);
+        for (uint32_t d = 0; d < dim && length[i] > 0; d++)
+            anchor[d] += key[d] / length[i];
     }
-    for (uint32_t i = 0; i < head->n; i++) {
-        const float *key = head->keys + (size_t)i * dim;
-        double length = norm(key, dim);
-
-        scores_out[i] = length > 0 ? -dot(key, anchor, dim) / length : 0;
-    }
+    for (uint32_t i = 0; i < head->n; i++)
+        scores_out[i] = length[i] > 0 ? -keydiff_dot(head->keys + (size_t)i * dim, anchor, dim) / length[i] : 0;
 }
 
 static int keydiff_select(void *self, void *state, const struct soq_kv_selection *selection, struct soq_error *err)
