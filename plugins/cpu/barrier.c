@@ -8,9 +8,12 @@
 
 #include "simd/vec.h"
 
+/* Threads that have a processor each arrive within a microsecond or two. One that shares its processor must not waste on
+ * waiting what it gets of it: it would be taken from the processor in the middle of its work, and all others would wait for
+ * that. */
 enum {
-    SPINS = 2000,  /* some 30 microseconds */
-    YIELDS = 1000, /* a fraction of a millisecond where nobody else wants the processor, a time slice where somebody does */
+    SPINS = 100,   /* a few microseconds */
+    YIELDS = 1000, /* half a millisecond where nobody else wants the processor */
 };
 
 static void release(struct cpu_barrier *barrier, uint32_t generation)

@@ -2,6 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { DROP_BYTES = 4 << 20 }; /* of a mapped source that a thread reads before it lets them go */
 
 /* Scratch for activations of `cols` inputs. Grows; nothing holds on to the old one between steps. */
 static int reserve_activations(struct cpu *cpu, uint32_t cols, struct soq_error *err)
@@ -39,24 +43,44 @@ const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group,
 struct pack_job {
     const struct cpu_weight *weight; /* packed not yet set */
     uint8_t *packed;
+    bool drops; /* the source is a mapped file */
 };
+
+/* Lets the pages go that lie within rows [first, last) of a mapped source, so that source and packed weights are never in
+ * memory as a whole at the same time. */
+static void drop_rows(const struct cpu_weight *weight, uint64_t first, uint64_t last)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), source = (uintptr_t)weight->source;
+    uintptr_t start = (source + first * weight->row_bytes + page - 1) / page * page;
+    uintptr_t end = (source + (last < weight->rows ? last : weight->rows) * weight->row_bytes) / page * page;
+
+    if (end > start)
+        madvise((void *)start, end - start, MADV_DONTNEED);
+}
 
 static void pack_share(void *arg, const struct soq_worker *worker)
 {
     const struct pack_job *job = arg;
     const struct cpu_weight *weight = job->weight;
     struct cpu_thread thread = {.index = worker->index, .count = worker->count};
-    uint64_t first, last;
+    uint64_t first, last, piece = DROP_BYTES / (weight->row_bytes * CPU_LANES) + 1;
 
     cpu_share(&thread, (weight->rows + CPU_LANES - 1) / CPU_LANES, &first, &last);
-    for (uint64_t group = first; group < last; group++)
+    for (uint64_t group = first; group < last; group++) {
         cpu_weight_spans(weight, group, 0, weight->cols / weight->format->elements, job->packed + group * weight->group_bytes);
+        if (job->drops && (group - first + 1) % piece == 0)
+            drop_rows(weight, (group + 1 - piece) * CPU_LANES, (group + 1) * CPU_LANES);
+    }
 }
 
-static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, struct soq_error *err)
+static int pack_weight(struct cpu *cpu, struct cpu_weight *weight, bool drops, struct soq_error *err)
 {
     uint64_t n_groups = ((uint64_t)weight->rows + CPU_LANES - 1) / CPU_LANES;
-    struct pack_job job = {.weight = weight, .packed = cpu_arena_alloc(cpu->host, &cpu->arena, n_groups * weight->group_bytes)};
+    struct pack_job job = {
+        .weight = weight,
+        .packed = cpu_arena_alloc(cpu->host, &cpu->arena, n_groups * weight->group_bytes),
+        .drops = drops,
+    };
     int rc;
 
     if (!job.packed)
@@ -124,7 +148,7 @@ static int take_over(struct cpu *cpu, const struct soq_weight_desc *desc, struct
     if (!rc)
         rc = cpu_reserve_scratch(cpu, cpu_matmul_q8_scratch(), err);
     if (!rc && cpu->repack && desc->may_repack && desc->uses & SOQ_USE_MATMUL)
-        rc = pack_weight(cpu, weight, err);
+        rc = pack_weight(cpu, weight, desc->may_repack & SOQ_REPACK_DROPS, err);
     return rc;
 }
 

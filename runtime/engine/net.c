@@ -193,7 +193,7 @@ static int prepare(struct loader *ld, const struct soq__gguf_tensor *t, uint32_t
         .rows = (uint32_t)t->ne[1],
         .cols = (uint32_t)t->ne[0],
         .uses = uses,
-        .may_repack = 1,
+        .may_repack = SOQ_REPACK_ALLOWED | (soq__gguf_mapped(ld->net->model->gguf) ? SOQ_REPACK_DROPS : 0),
         .n_shards = 1,
     };
     int rc = in->ops->memory->weight_prepare(in->self, &desc, &info, ld->err);

@@ -126,6 +126,9 @@ const struct soq__gguf_tensor *soq__gguf_tensor_find(const struct soq__gguf *g, 
 /* -SOQ_ENOTFOUND if absent, -SOQ_EUNSUPPORTED if the runtime cannot compute with its type. */
 int soq__gguf_tensor_need(const struct soq__gguf *g, const char *name, const struct soq__gguf_tensor **out,
                           struct soq_error *err);
+/* True if tensors lie in a private mapping of the file, whose pages may be dropped. */
+bool soq__gguf_mapped(const struct soq__gguf *g);
+
 /* The tensor's bytes will not be read again soon (a backend repacked them). */
 void soq__gguf_tensor_drop(const struct soq__gguf *g, const struct soq__gguf_tensor *tensor);
 

@@ -362,6 +362,11 @@ int soq__gguf_tensor_need(const struct soq__gguf *g, const char *name, const str
     return 0;
 }
 
+bool soq__gguf_mapped(const struct soq__gguf *g)
+{
+    return g->mapped;
+}
+
 void soq__gguf_tensor_drop(const struct soq__gguf *g, const struct soq__gguf_tensor *tensor)
 {
     if (g->mapped)

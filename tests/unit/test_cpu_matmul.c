@@ -2,6 +2,8 @@
  */
 #include "cpu_support.h"
 
+#include <sys/mman.h>
+
 #include "check/reference.h"
 #include "check/weights.h"
 #include "model/dequant.h"
@@ -277,4 +279,49 @@ Test(cpu_matmul, infinity_and_nan_come_out)
             cpu_matrix_done(&y);
             free(data);
         }
+}
+
+/* A mapped source goes piece by piece while it is packed; here the mapping is anonymous, so that pages that went read as zeros.
+ */
+Test(cpu_matmul, mapped_source_is_dropped)
+{
+    for (const char *const *v = cpu_variants(); *v; v++) {
+        enum { ROWS = 2200, COLS = 1024 };
+        size_t bytes = (size_t)ROWS * COLS * sizeof(float), zeros = 0;
+        float *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        struct cpu_matrix x = cpu_matrix(1, COLS, 0, 5), y = cpu_matrix(1, ROWS, 0, 2);
+        struct soq_weight_desc desc = {
+            .struct_size = sizeof desc,
+            .dtype = SOQ_DTYPE_F32,
+            .name = "w",
+            .data = map,
+            .bytes = bytes,
+            .rows = ROWS,
+            .cols = COLS,
+            .uses = SOQ_USE_MATMUL,
+            .may_repack = SOQ_REPACK_ALLOWED | SOQ_REPACK_DROPS,
+            .n_shards = 1,
+        };
+        struct soq_weight_info info = {.struct_size = sizeof info};
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct cpu_fixture f;
+
+        cr_assert_neq(map, MAP_FAILED);
+        for (uint32_t r = 0; r < ROWS; r++)
+            for (uint32_t k = 0; k < COLS; k++)
+                map[(size_t)r * COLS + k] = k == r % COLS ? (float)(r + 1) : 0.0f;
+        cpu_setup(&f, *v, "2", "q8", "1", 8);
+        cr_assert_eq(f.ops->memory->weight_prepare(f.self, &desc, &info, &err), 0);
+        for (uint32_t r = 0; r < ROWS; r++)
+            zeros += map[(size_t)r * COLS + r % COLS] == 0.0f;
+        cr_assert_gt(zeros, ROWS / 2, "%s: only %zu rows went", *v, zeros);
+        run(&f, info.weight, 0, 0, &x.view, &y.view);
+        for (uint32_t r = 0; r < ROWS; r++)
+            cr_assert_float_eq(*cpu_at(&y, 0, r), (float)(r + 1) * *cpu_at(&x, 0, r % COLS), 1e-2, "%s: output %u", *v, r);
+        f.ops->memory->weight_free(f.self, info.weight);
+        cpu_teardown(&f);
+        cpu_matrix_done(&x);
+        cpu_matrix_done(&y);
+        munmap(map, bytes);
+    }
 }

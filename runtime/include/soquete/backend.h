@@ -92,6 +92,11 @@ enum soq_weight_use {
     SOQ_USE_VECTOR = 4, /* norm weight, bias: one row of F32 */
 };
 
+enum soq_weight_repack {
+    SOQ_REPACK_ALLOWED = 1,
+    SOQ_REPACK_DROPS = 2, /* data is a mapped file: pages that were read may go, by MADV_DONTNEED, before all are read */
+};
+
 struct soq_weight_desc {
     uint32_t struct_size;
     uint32_t dtype; /* of data, GGUF block layout, row by row */
@@ -100,7 +105,7 @@ struct soq_weight_desc {
     uint64_t bytes;
     uint32_t rows, cols;                  /* outputs x inputs: y = W x; a vector has rows = 1 */
     uint32_t uses;                        /* SOQ_USE_... */
-    uint32_t may_repack;                  /* 0: keep the source as it is */
+    uint32_t may_repack;                  /* SOQ_REPACK_...; 0: keep the source as it is */
     uint32_t shard, n_shards, shard_axis; /* 0, 1, 0 when not sharded; axis 0 rows, 1 cols */
     uint32_t reserved;
 };
