@@ -136,6 +136,19 @@ void soq__kv_mass_drop(struct soq__kv_seq_group *sg)
     sg->mass_cap = sg->mass_from = 0;
 }
 
+void soq__kv_mass_new_prompt(struct soq__kv_seq *seq)
+{
+    const struct soq__kv_cache *c = seq->cache;
+
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        struct soq__kv_seq_group *sg = &seq->groups[g];
+        uint32_t queries = c->groups[g].weighs ? c->policies[c->groups[g].layout->policy].plan.queries : 0;
+
+        if (queries && sg->mass && sg->mass_from + queries < seq->n_prompt)
+            soq__kv_mass_drop(sg);
+    }
+}
+
 /* Sums for entries below `cap`; those that are there are kept. */
 static int reserve_group(struct soq__kv_seq *seq, uint32_t g, uint32_t cap, uint32_t from, struct soq_error *err)
 {

@@ -253,8 +253,10 @@ int soq__kv_reserve(struct soq__kv_seq *seq, uint32_t n_prompt, uint32_t n_entri
     }
     seq->n_prompt = n_prompt;
     seq->n_promised = n_entries;
-    if (soq__kv_promises_fit(c))
+    if (soq__kv_promises_fit(c)) {
+        soq__kv_mass_new_prompt(seq);
         return 0;
+    }
     rc = refuse(seq, n_entries, err);
     for (uint32_t i = 0; i < c->n_pools; i++)
         seq->pools[i].peak = seq->pools[i].before;

@@ -50,7 +50,7 @@ struct example {
     json_t *json;
     bool decodes;    /* entries go while decoding, and the first tokens are given */
     bool goes_first; /* an entry goes before a token comes, so the cache is one smaller after each step than the reference's */
-    uint32_t n_prompt, n_layers, n_heads, n_steps;
+    uint32_t n_prompt, n_layers, n_heads, n_steps, n_sinks;
     struct npy ids, logits;
     struct list expected[LISTS_MAX];
     uint32_t n_events; /* of the trace, all layers and heads counted */
@@ -121,6 +121,7 @@ static bool open_example(const char *prompt, const struct rule *rule, struct exa
     cr_assert(e->ids.data && e->logits.data && e->logits.rows <= STEPS_MAX, "%s", e->id);
     e->n_prompt = (uint32_t)e->ids.cols;
     e->n_steps = (uint32_t)e->logits.rows;
+    e->n_sinks = (uint32_t)json_integer_value(json_object_get(json_object_get(e->json, "params"), "sinks"));
     read_lists(e, e->decodes ? "kept_after_prefill" : "kept");
     for (uint32_t i = 0; e->goes_first && i < e->n_layers * e->n_heads; i++)
         remove_position(&e->expected[i], evicted(e, 0, i));
@@ -178,10 +179,10 @@ static void compare_kept(void *arg, const struct soq__kv_kept *kept)
         e->same = false;
     }
     e->n_events++;
-    if (!e->decodes || next >= e->n_steps)
+    if (!e->decodes || step == e->n_steps)
         return;
     list->at[list->n++] = kept->position; /* the token that comes now */
-    remove_position(list, evicted(e, next, i));
+    remove_position(list, next < e->n_steps ? evicted(e, next, i) : list->at[e->n_sinks]);
 }
 
 /* Puts the given tokens in place of sampled ones. */
@@ -206,9 +207,10 @@ struct run {
 static void compare_logits(void *arg, uint32_t position, const float *logits, uint32_t n_vocab)
 {
     struct run *r = arg;
-    const float *expected = (const float *)r->example->logits.data + (size_t)(position - r->example->n_prompt) * n_vocab;
+    uint32_t step = position - r->example->n_prompt; /* beyond the rows for the prompt's last token */
+    const float *expected = (const float *)r->example->logits.data + (size_t)step * n_vocab;
 
-    for (uint32_t v = 0; v < n_vocab; v++) {
+    for (uint32_t v = 0; step < r->example->n_steps && v < n_vocab; v++) {
         float difference = fabsf(logits[v] - expected[v]);
 
         r->worst = difference <= r->worst ? r->worst : difference;

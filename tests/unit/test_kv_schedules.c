@@ -1,0 +1,709 @@
+/* The cache against a model of itself: sequences come and go, fork, go back, take part in steps that succeed or fail, in random
+ * order, under policies that keep everything, that mask and that select, over a backend that holds one number per entry. At any
+ * time each layer and head of a sequence finds in its blocks what was written at the positions that it should hold, sums of
+ * attention mass are those of the rows so far, promises are kept, and every reference is accounted for. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kv/cache.h"
+
+#define P 4u
+#define CONTEXT 48u
+#define N_SEQS 5
+#define N_LAYERS 8u
+#define N_HEADS 2u
+#define N_LINES (N_LAYERS * N_HEADS)
+#define GROUPS_MAX 8
+#define N_BLOCKS 1024
+#define WINDOW 9u
+#define CHUNK 11u
+#define EVERY 5u
+#define QUERIES 3u
+#define TILE ((uint64_t)1 << 17) /* bytes; two planes of 8 are a slab */
+
+enum { FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, N_POLICIES };
+
+/* Even layers have the model's own window; the others: */
+static const uint32_t layer_policy[N_LAYERS] = {0, FULL, 0, BY_HEAD, 0, ALL_ROWS, 0, LAST_ROWS};
+
+static uint32_t state;
+
+static uint32_t roll(uint32_t n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % n;
+}
+
+/* ---- The sequences ------------------------------------------------------------------------------------------------------- */
+
+struct held {
+    uint32_t n, positions[CONTEXT];
+};
+
+static struct soq__kv_layout layout;
+static struct soq__kv_cache cache;
+static struct actor {
+    struct soq__kv_seq seq;
+    bool there;
+    uint32_t promised; /* entries; 0: nothing */
+    uint32_t rows;     /* in the step in hand */
+    uint32_t values[CONTEXT];
+    struct held held[N_LAYERS][N_HEADS]; /* of layers whose policy selects */
+    uint32_t sums_from;                  /* LAST_ROWS: the first row that is summed up; CONTEXT: none */
+} actors[N_SEQS], *committing;           /* the one whose policies are asked */
+
+/* What the row at r gives to position p, in units of mass. */
+static uint64_t given(uint32_t r, uint32_t p)
+{
+    return p <= r ? (r * 31 + p * 17) % 13 + 1 : 0;
+}
+
+/* Rows whose mass counts towards the next selection. */
+static uint64_t sum_for(const struct actor *a, uint32_t policy, uint32_t position, uint32_t n)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t r = policy == ALL_ROWS ? 0 : a->sums_from; r < n; r++)
+        sum += given(r, position);
+    return sum;
+}
+
+/* ---- The backend --------------------------------------------------------------------------------------------------------- */
+
+struct entry {
+    uint32_t value, position;
+};
+
+static struct entry stored[GROUPS_MAX][N_BLOCKS][N_LINES][P]; /* by pool; [layer in group][head] */
+static bool present[GROUPS_MAX][N_BLOCKS];
+static soq_block_ref tables[N_SEQS][GROUPS_MAX][CONTEXT / P];
+static bool gather_fails;
+
+static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *out, struct soq_error *err)
+{
+    (void)self;
+    (void)err;
+    *out = (soq_buffer)(uintptr_t)calloc(1, bytes);
+    return *out ? 0 : -SOQ_ENOMEM;
+}
+
+static void buffer_free(void *self, soq_buffer buffer)
+{
+    (void)self;
+    free((void *)(uintptr_t)buffer);
+}
+
+static int buffer_read(void *self, soq_buffer src, uint64_t offset, void *dst, uint64_t bytes, struct soq_error *err)
+{
+    (void)self;
+    (void)err;
+    memcpy(dst, (const char *)(uintptr_t)src + offset, bytes);
+    return 0;
+}
+
+static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv_group *out, struct soq_error *err)
+{
+    (void)self;
+    (void)err;
+    if (desc->storage)
+        cr_assert_eq(layout.groups[desc->storage - 1].pool, layout.groups[desc->index].pool);
+    *out = desc->index + 1;
+    return 0;
+}
+
+static void group_free(void *self, soq_kv_group group)
+{
+    (void)self;
+    (void)group;
+}
+
+static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t first, uint32_t n, soq_buffer slab,
+                      struct soq_error *err)
+{
+    (void)self;
+    (void)class;
+    (void)err;
+    cr_assert_leq(first + n, N_BLOCKS);
+    for (uint32_t i = first; i < first + n; i++)
+        present[layout.groups[group - 1].pool][i] = slab != 0;
+    return 0;
+}
+
+static int kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err)
+{
+    const struct soq__kv_group_layout *g = &layout.groups[args->group - 1];
+    uint32_t n_lines = g->n_layers * g->n_heads;
+
+    (void)self;
+    if (gather_fails)
+        return err ? snprintf(err->text, sizeof err->text, "no gather today"), -SOQ_EBACKEND : -SOQ_EBACKEND;
+    for (uint32_t line = 0; line < n_lines; line++)
+        for (uint32_t i = 0; i < args->n_keep; i++) {
+            uint32_t from = args->keep[(size_t)line * args->n_keep + i], to = args->dst_first + i;
+
+            cr_assert(from < args->n_src * P && to < args->n_dst * P);
+            cr_assert(present[g->pool][args->src[from / P]] && present[g->pool][args->dst[to / P]]);
+            stored[g->pool][args->dst[to / P]][line][to % P] = stored[g->pool][args->src[from / P]][line][from % P];
+        }
+    return 0;
+}
+
+static const struct soq_memory_ops memory = {
+    .struct_size = sizeof memory, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free, .buffer_read = buffer_read};
+static const struct soq_attention_ops attention = {.struct_size = sizeof attention,
+                                                   .group_create = group_create,
+                                                   .group_free = group_free,
+                                                   .group_slab = group_slab,
+                                                   .kv_gather = kv_gather};
+static const struct soq_backend_ops backend = {
+    .struct_size = sizeof backend, .domain = "test", .memory = &memory, .attention = &attention};
+
+/* ---- The policies -------------------------------------------------------------------------------------------------------- */
+
+static bool select_fails;
+
+/* Entries that a head keeps. */
+static uint32_t capacity_of(uint32_t policy, uint32_t head)
+{
+    return policy == BY_HEAD ? 5 + 6 * head : policy == ALL_ROWS ? 8 : 13;
+}
+
+static uint32_t rank(uint32_t policy, const struct soq_kv_head *h, uint32_t i)
+{
+    return policy == BY_HEAD ? h->positions[i] * 2654435761u >> 8 : (uint32_t)(h->mass[i] * (double)SOQ_MASS_ONE);
+}
+
+/* What the policy is shown is what the model of the sequence holds. */
+static void check_head(uint32_t policy, const struct soq_kv_selection *s, uint32_t head, const struct soq_kv_head *h)
+{
+    const struct held *held = &committing->held[s->layer][head];
+
+    cr_assert_eq(h->n, held->n, "layer %u, head %u: %u entries, not %u", s->layer, head, h->n, held->n);
+    for (uint32_t i = 0; i < h->n; i++) {
+        uint64_t sum = policy == BY_HEAD ? 0 : sum_for(committing, policy, held->positions[i], s->n_positions);
+
+        cr_assert_eq(h->positions[i], held->positions[i]);
+        if (policy != BY_HEAD)
+            cr_assert_eq((uint64_t)(h->mass[i] * (double)SOQ_MASS_ONE), sum, "policy %u, position %u at %u: mass %g, not %u",
+                         policy, h->positions[i], s->n_positions, h->mass[i] * (double)SOQ_MASS_ONE, (uint32_t)sum);
+    }
+}
+
+/* Keeps those with the highest ranks, lower positions first. */
+static void keep_best(uint32_t policy, struct soq_kv_head *h, uint32_t capacity)
+{
+    uint32_t n = 0;
+
+    if (h->n <= capacity)
+        return;
+    for (uint32_t i = 0; i < h->n; i++) {
+        uint32_t better = 0;
+
+        for (uint32_t j = 0; j < h->n; j++)
+            better += rank(policy, h, j) > rank(policy, h, i) || (rank(policy, h, j) == rank(policy, h, i) && j < i);
+        if (better < capacity)
+            h->keep[n++] = i;
+    }
+    h->n_keep = n;
+}
+
+static int select_entries(void *self, void *policy_state, const struct soq_kv_selection *s, struct soq_error *err)
+{
+    uint32_t policy = *(uint32_t *)self;
+
+    (void)policy_state;
+    if (select_fails && s->layer > 5)
+        return err ? snprintf(err->text, sizeof err->text, "no selection today"), -SOQ_EINVAL : -SOQ_EINVAL;
+    for (uint32_t head = 0; head < s->n_heads; head++) {
+        struct soq_kv_head *h = (struct soq_kv_head *)(void *)((char *)s->heads + (size_t)head * s->head_stride);
+
+        check_head(policy, s, head, h);
+        keep_best(policy, h, capacity_of(policy, head));
+    }
+    return 0;
+}
+
+static uint64_t budget(const void *self, uint32_t layer, uint32_t n, uint32_t n_prompt)
+{
+    uint32_t policy = *(const uint32_t *)self;
+
+    (void)layer;
+    (void)n;
+    (void)n_prompt;
+    return capacity_of(policy, 0) + capacity_of(policy, 1);
+}
+
+/* Takes over what was kept, position by position, from the cache: that it is what the policy said is checked by contents. */
+static void note_kept(void *arg, const struct soq__kv_kept *kept)
+{
+    (void)arg;
+    if (kept->layer % 2 && layer_policy[kept->layer] != FULL) {
+        struct held *held = &committing->held[kept->layer][kept->head];
+
+        held->n = kept->n_kept;
+        memcpy(held->positions, kept->kept, kept->n_kept * sizeof held->positions[0]);
+    }
+}
+
+static const struct soq_kv_policy_ops full = {.struct_size = sizeof full};
+static const struct soq_kv_policy_ops selecting = {.struct_size = sizeof selecting, .select = select_entries, .budget = budget};
+static uint32_t selves[N_POLICIES] = {FULL, BY_HEAD, ALL_ROWS, LAST_ROWS};
+static const struct soq__kv_policy policies[N_POLICIES] = {
+    {.ops = &full, .name = "full"},
+    {.ops = &selecting,
+     .self = &selves[BY_HEAD],
+     .name = "by head",
+     .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_HEAD_BUDGETS | SOQ_NEED_LAYER_BUDGETS}},
+    {.ops = &selecting,
+     .self = &selves[ALL_ROWS],
+     .name = "all rows",
+     .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_MASS, .every = EVERY}},
+    {.ops = &selecting,
+     .self = &selves[LAST_ROWS],
+     .name = "last rows",
+     .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_MASS, .every = EVERY, .queries = QUERIES}},
+};
+
+static int describe_tile(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *out, struct soq_error *err)
+{
+    (void)self;
+    (void)tile;
+    (void)err;
+    out->kind = SOQ_FORMAT_PLAIN;
+    out->tile_bytes = TILE;
+    return 0;
+}
+
+static const struct soq_kv_codec_ops codec = {.struct_size = sizeof codec, .describe = describe_tile};
+
+static void make_cache(uint64_t slabs)
+{
+    static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
+    static const struct soq__hparams hp = {.n_layers = N_LAYERS,
+                                           .n_heads = N_HEADS,
+                                           .n_kv_heads = N_HEADS,
+                                           .head_dim_k = 4096,
+                                           .head_dim_v = 4096,
+                                           .window = WINDOW,
+                                           .window_pattern = 2};
+    const struct soq__kv_layout_params lp = {.hparams = &hp,
+                                             .block_tokens = P,
+                                             .policies = policies,
+                                             .layer_policy = layer_policy,
+                                             .codec_k = &codec,
+                                             .codec_v = &codec};
+    struct soq__kv_cache_params p = {
+        .limit = slabs << 21,
+        .owners = &owner,
+        .layout = &layout,
+        .policies = policies,
+        .n_policies = N_POLICIES,
+        .codec_k = &codec,
+        .context = CONTEXT,
+        .chunk = CHUNK,
+        .max_slots = N_SEQS,
+    };
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    cr_assert_eq(soq__kv_layout_init(&layout, &lp, &err), 0, "%s", err.text);
+    cr_assert_eq(layout.n_groups, 6, "a window, full, two heads, two that share a mass");
+    cr_assert_eq(layout.n_pools, 5);
+    memset(actors, 0, sizeof actors);
+    memset(present, 0, sizeof present);
+    memset(tables, 0xff, sizeof tables);
+    cr_assert_eq(soq__kv_cache_init(&cache, &p, &err), 0, "%s", err.text);
+    cache.trace.fn = note_kept;
+}
+
+/* ---- What must always hold ----------------------------------------------------------------------------------------------- */
+
+static uint32_t references(uint32_t pool, soq_block_ref block)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < cache.n_groups; g++) {
+        if (layout.groups[g].pool != pool)
+            continue;
+        for (int a = 0; a < N_SEQS; a++)
+            for (uint32_t i = 0; actors[a].there && i < CONTEXT / P; i++)
+                n += actors[a].seq.groups[g].table[i] == block;
+        for (uint32_t i = 0; i < cache.n_copies; i++)
+            n += cache.copies[i].group == g && cache.copies[i].src == block;
+    }
+    return n;
+}
+
+static void check_held(void)
+{
+    for (int a = 0; a < N_SEQS; a++) {
+        uint32_t held[GROUPS_MAX] = {0};
+
+        for (uint32_t g = 0; actors[a].there && g < cache.n_groups; g++) {
+            uint32_t n = 0;
+
+            for (uint32_t i = 0; i < CONTEXT / P; i++)
+                n += actors[a].seq.groups[g].table[i] != SOQ_BLOCK_NONE;
+            cr_assert_eq(actors[a].seq.groups[g].n_held, n);
+            held[layout.groups[g].pool] += n;
+        }
+        for (uint32_t i = 0; actors[a].there && i < cache.n_pools; i++)
+            cr_assert_eq(actors[a].seq.pools[i].held, held[i]);
+    }
+}
+
+static void check_counts(void)
+{
+    uint64_t used = 0;
+
+    for (uint32_t i = 0; i < cache.n_pools; i++) {
+        const struct soq__kv_pool *pool = &cache.pools[i];
+        uint32_t n_used = 0;
+
+        for (uint32_t b = 0; b < pool->max_slabs * pool->blocks_per_slab; b++) {
+            if (!pool->refs[b])
+                continue;
+            cr_assert_eq(pool->refs[b], references(i, b), "pool %u, block %u: %u references, %u are known", i, b, pool->refs[b],
+                         references(i, b));
+            cr_assert(present[i][b], "pool %u, block %u is used, but its slab is gone", i, b);
+            n_used++;
+        }
+        cr_assert_eq(pool->n_used, n_used);
+        used += pool->n_slabs * pool->slab_bytes;
+    }
+    check_held();
+    cr_assert_eq(cache.budget.used, used);
+    cr_assert_leq(used, cache.budget.limit);
+}
+
+/* The entry of a head, as the backend finds it, is the one for `position`. */
+static void check_entry(const struct actor *a, const struct soq__kv_part *part, uint32_t head, uint32_t e, uint32_t position)
+{
+    soq_block_ref block = tables[a->seq.slot][part->group][e / P];
+    const struct soq__kv_group_layout *g = &layout.groups[part->group];
+    const struct entry *found = &stored[g->pool][block][part->index * g->n_heads + head][e % P];
+
+    cr_assert_eq(block, a->seq.groups[part->group].table[e / P], "group %u, entry %u: the backend has not heard of the block",
+                 part->group, e);
+    cr_assert(found->position == position && found->value == a->values[position],
+              "group %u, entry %u: %u of position %u, but it should be %u of %u", part->group, e, found->value, found->position,
+              a->values[position], position);
+}
+
+static bool is_listed(const struct soq_step_segment *segments, uint32_t n, uint32_t group, uint32_t e)
+{
+    for (uint32_t s = 0; s < n; s++)
+        if (segments[s].group == group && e - segments[s].first_entry < segments[s].n_entries)
+            return true;
+    return false;
+}
+
+/* Entries that the next row sees. */
+static void check_contents(const struct actor *a)
+{
+    struct soq_step_segment segments[2 * GROUPS_MAX];
+    uint32_t n = soq__kv_segments(&a->seq, segments, 2 * GROUPS_MAX), len = a->seq.n_committed;
+
+    for (uint32_t l = 0; l < N_LAYERS; l++)
+        for (uint32_t at = layout.first_part[l]; at < layout.first_part[l + 1]; at++)
+            for (uint32_t h = 0; h < layout.parts[at].n_heads; h++) {
+                const struct soq__kv_part *part = &layout.parts[at];
+                const struct held *held = &a->held[l][part->first_head + h];
+                bool selects = l % 2 && layer_policy[l] != FULL;
+                uint32_t first = selects ? len - held->n : l % 2 == 0 && len + 1 > WINDOW ? len + 1 - WINDOW : 0;
+
+                for (uint32_t e = first; e < len; e++) {
+                    cr_assert(is_listed(segments, n, part->group, e), "layer %u: entry %u of %u is in no segment", l, e, len);
+                    check_entry(a, part, h, e, selects ? held->positions[e - first] : e);
+                }
+                cr_assert(!selects || !first || !is_listed(segments, n, part->group, first - 1));
+            }
+}
+
+/* ---- A step -------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t next_value;
+
+static void deliver(void)
+{
+    for (uint32_t i = 0; i < cache.n_edits; i++)
+        tables[cache.edits[i].slot][cache.edits[i].group][cache.edits[i].index] = cache.edits[i].block;
+    for (uint32_t i = 0; i < cache.n_copies; i++) {
+        const struct soq_step_copy *c = &cache.copies[i];
+        uint32_t pool = layout.groups[c->group].pool;
+
+        cr_assert(present[pool][c->src] && present[pool][c->dst], "copy of block %u to %u: no such slab", c->src, c->dst);
+        for (uint32_t line = 0; line < N_LINES; line++)
+            memcpy(stored[pool][c->dst][line], stored[pool][c->src][line], c->n_tokens * sizeof(struct entry));
+    }
+}
+
+static void write_row(struct actor *a, uint32_t e, uint32_t value)
+{
+    a->values[e] = value;
+    for (uint32_t g = 0; g < cache.n_groups; g++)
+        for (uint32_t line = 0; line < layout.groups[g].n_layers * layout.groups[g].n_heads; line++)
+            stored[layout.groups[g].pool][tables[a->seq.slot][g][e / P]][line][e % P] = (struct entry){value, e};
+}
+
+/* Adds what a row gives to each entry of its segment to the line. */
+static void weigh_row(const struct actor *a, uint32_t row, uint32_t line)
+{
+    for (uint32_t g = 0; g < cache.n_groups; g++) {
+        const struct soq__kv_group_layout *gl = &layout.groups[g];
+        uint32_t heads = gl->n_heads;
+
+        for (uint32_t i = 0; cache.groups[g].weighs && i < gl->n_layers * heads; i++) {
+            uint64_t *mass = (uint64_t *)(uintptr_t)cache.groups[g].mass.buffer +
+                             soq__kv_mass_offset(&cache, g, i / heads) / sizeof *mass +
+                             (size_t)((line - 1) * heads + i % heads) * cache.mass_stride;
+
+            for (uint32_t e = a->seq.groups[g].base; e < a->seq.n_committed + a->rows; e++)
+                mass[e] += given(row, e <= row ? stored[gl->pool][tables[a->seq.slot][g][e / P]][i][e % P].position : CONTEXT);
+        }
+    }
+}
+
+/* Lines begin with garbage, which the backend overwrites for the entries of the line's sequence. */
+static void clear_lines(void)
+{
+    for (uint32_t g = 0; g < cache.n_groups; g++)
+        if (cache.groups[g].weighs && cache.groups[g].mass.buffer)
+            memset((void *)(uintptr_t)cache.groups[g].mass.buffer, 0, cache.groups[g].mass.bytes);
+}
+
+static void compute(bool right)
+{
+    uint32_t lines[N_SEQS][CHUNK], n_lines = 0;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    for (int i = 0; i < N_SEQS; i++)
+        for (uint32_t r = 0; r < actors[i].rows; r++)
+            lines[i][r] = soq__kv_mass_line(&actors[i].seq, r, &n_lines);
+    cr_assert_eq(soq__kv_mass_begin(&cache, n_lines, CONTEXT, &err), 0, "%s", err.text);
+    clear_lines();
+    for (int i = 0; i < N_SEQS; i++) {
+        uint32_t first = actors[i].seq.n_committed;
+
+        for (uint32_t r = 0; r < actors[i].rows; r++)
+            write_row(&actors[i], first + r, right ? ++next_value : 0xdead);
+        for (uint32_t r = 0; r < actors[i].rows; r++)
+            if (lines[i][r])
+                weigh_row(&actors[i], first + r, lines[i][r]);
+    }
+}
+
+/* The model of what a commit does before policies are asked. */
+static void extend_model(struct actor *a, uint32_t n)
+{
+    uint32_t first = a->seq.n_committed;
+
+    for (uint32_t l = 1; l < N_LAYERS; l += 2)
+        for (uint32_t h = 0; h < N_HEADS; h++)
+            for (uint32_t e = first; e < first + n; e++)
+                a->held[l][h].positions[a->held[l][h].n++] = e;
+    for (uint32_t e = first; e < first + n; e++) {
+        uint32_t left = e < a->seq.n_prompt ? a->seq.n_prompt - e : EVERY - e % EVERY;
+
+        if (left <= QUERIES && a->sums_from == CONTEXT)
+            a->sums_from = e;
+    }
+}
+
+static void clear_model(struct actor *a)
+{
+    memset(a->held, 0, sizeof a->held);
+    a->sums_from = CONTEXT;
+}
+
+static void commit(struct actor *a)
+{
+    bool decodes = a->seq.n_committed >= a->seq.n_prompt;
+    uint32_t n = decodes && !roll(8) ? a->rows - 1 : a->rows, before = a->seq.n_committed, now = before + n;
+    bool due = n && (now == a->seq.n_prompt || (now > a->seq.n_prompt && now % EVERY == 0));
+    struct actor saved = *a;
+    struct soq_error err = SOQ_ERROR_INIT;
+    int rc;
+
+    extend_model(a, n);
+    committing = a;
+    select_fails = !roll(16);
+    gather_fails = !roll(32);
+    rc = soq__kv_commit(&a->seq, n, &err);
+    if (!rc && due)
+        a->sums_from = CONTEXT;
+    if (rc && select_fails) { /* nothing has happened */
+        cr_assert(strstr(err.text, "no selection today"), "%s", err.text);
+        cr_assert_eq(a->seq.n_committed, before);
+        memcpy(a->held, saved.held, sizeof a->held);
+        a->sums_from = saved.sums_from;
+        soq__kv_abandon(&a->seq);
+    } else if (rc) {
+        cr_assert(gather_fails && strstr(err.text, "no gather today"), "%s", err.text);
+        cr_assert_eq(a->seq.n_committed, 0);
+        clear_model(a);
+    }
+    select_fails = gather_fails = false;
+    if (rc) {
+        soq__kv_unreserve(&a->seq);
+        a->promised = 0;
+    }
+}
+
+static void take_step(void)
+{
+    uint32_t outcome = roll(4); /* 0: it fails before anything arrives, 1: after everything did */
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    for (int i = 0; i < N_SEQS; i++) {
+        struct actor *a = &actors[i];
+        uint32_t left = a->there && a->promised > a->seq.n_committed ? a->promised - a->seq.n_committed : 0;
+
+        if (left > soq__kv_max_rows(&a->seq))
+            left = soq__kv_max_rows(&a->seq);
+        a->rows = left && roll(3) ? 1 + roll(left < CHUNK ? left : CHUNK) : 0;
+        if (a->rows) /* what was promised is there */
+            cr_assert_eq(soq__kv_prepare(&a->seq, a->rows, &err), 0, "%s", err.text);
+    }
+    check_counts();
+    if (outcome) {
+        deliver();
+        compute(outcome > 1);
+    }
+    if (outcome > 1)
+        soq__kv_delivered(&cache);
+    for (int i = 0; i < N_SEQS; i++)
+        if (outcome < 2 && actors[i].rows)
+            soq__kv_abandon(&actors[i].seq);
+        else if (actors[i].rows)
+            commit(&actors[i]);
+    if (outcome > 1) /* what selections moved the backend learns with the next step */
+        deliver();
+    for (int i = 0; outcome > 1 && i < N_SEQS; i++)
+        if (actors[i].rows)
+            check_contents(&actors[i]);
+}
+
+/* ---- Everything else ----------------------------------------------------------------------------------------------------- */
+
+static void fork_to(struct actor *to, const struct actor *from)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    int rc;
+
+    cr_assert_eq(soq__kv_seq_init(&to->seq, &cache, &err), 0, "%s", err.text);
+    rc = soq__kv_fork(&to->seq, &from->seq, &err);
+    cr_assert(rc == 0 || rc == -SOQ_EBUSY, "%s", err.text);
+    to->there = true;
+    to->promised = to->rows = 0;
+    memcpy(to->values, from->values, sizeof to->values);
+    memcpy(to->held, from->held, sizeof to->held);
+    to->sums_from = from->sums_from;
+    if (rc)
+        clear_model(to);
+}
+
+/* Back to some length, or to what is possible below it. */
+static void go_back(struct actor *a)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    uint32_t wanted = roll(a->seq.n_committed + 1), point = soq__kv_rollback_point(&a->seq, wanted);
+
+    cr_assert_leq(point, wanted);
+    if (wanted && point != wanted)
+        cr_assert_eq(soq__kv_rollback(&a->seq, wanted, &err), -SOQ_EINVAL);
+    if (point == a->seq.n_committed)
+        return;
+    cr_assert_eq(soq__kv_rollback(&a->seq, point, &err), 0, "%s", err.text);
+    for (uint32_t l = 1; l < N_LAYERS; l += 2)
+        for (uint32_t h = 0; h < N_HEADS; h++)
+            while (a->held[l][h].n && (!point || a->held[l][h].positions[a->held[l][h].n - 1] >= point))
+                a->held[l][h].n--;
+    a->sums_from = CONTEXT;
+}
+
+/* A request ends, its session goes back somewhere, the next request begins. */
+static void next_request(struct actor *a)
+{
+    uint32_t left, n_prompt, n;
+
+    soq__kv_unreserve(&a->seq);
+    a->promised = 0;
+    if (roll(2))
+        go_back(a);
+    left = CONTEXT - a->seq.n_committed;
+    if (!left)
+        return;
+    n_prompt = a->seq.n_committed + 1 + roll(left);
+    n = n_prompt + roll(CONTEXT - n_prompt + 1);
+    if (soq__kv_reserve(&a->seq, n_prompt, n, NULL))
+        return;
+    a->promised = n;
+    if (a->sums_from + QUERIES < n_prompt)
+        a->sums_from = CONTEXT;
+}
+
+static void act(struct actor *a, struct actor *other)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    switch (roll(6)) {
+    case 0:
+        if (a->there)
+            soq__kv_seq_done(&a->seq);
+        else
+            cr_assert_eq(soq__kv_seq_init(&a->seq, &cache, &err), 0, "%s", err.text);
+        a->there = !a->there;
+        a->promised = a->rows = 0;
+        clear_model(a);
+        break;
+    case 1:
+    case 2:
+        if (a->there)
+            next_request(a);
+        break;
+    case 3:
+        if (a->there && !other->there)
+            fork_to(other, a);
+        break;
+    default:
+        take_step();
+    }
+}
+
+static void run(uint32_t seed, uint64_t slabs)
+{
+    int64_t live = soq__alloc_live();
+
+    state = seed;
+    make_cache(slabs);
+    for (int i = 0; i < 1500; i++) {
+        uint32_t a = roll(N_SEQS);
+
+        act(&actors[a], &actors[(a + 1 + roll(N_SEQS - 1)) % N_SEQS]);
+        check_counts();
+    }
+    cr_expect_gt(cache.stats.evicted, 0);
+    for (int i = 0; i < N_SEQS; i++)
+        if (actors[i].there)
+            soq__kv_seq_done(&actors[i].seq);
+    soq__kv_delivered(&cache);
+    cr_expect_eq(cache.budget.used, 0);
+    soq__kv_cache_done(&cache);
+    soq__kv_layout_done(&layout);
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
+Test(kv_schedules, enough_memory)
+{
+    for (uint32_t seed = 1; seed <= 8; seed++)
+        run(seed, 1000);
+}
+
+Test(kv_schedules, little_memory)
+{
+    for (uint32_t seed = 1; seed <= 4; seed++)
+        for (uint64_t slabs = 20; slabs < 120; slabs += 20)
+            run(seed, slabs);
+}
