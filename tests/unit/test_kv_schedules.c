@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "kv/cache.h"
 
 #define P 4u
@@ -138,7 +139,7 @@ static int kv_gather(void *self, const struct soq_kv_gather_args *args, struct s
 
     (void)self;
     if (gather_fails)
-        return err ? snprintf(err->text, sizeof err->text, "no gather today"), -SOQ_EBACKEND : -SOQ_EBACKEND;
+        return soq__fail(err, SOQ_EINTERNAL, "no gather today");
     for (uint32_t line = 0; line < n_lines; line++)
         for (uint32_t i = 0; i < args->n_keep; i++) {
             uint32_t from = args->keep[(size_t)line * args->n_keep + i], to = args->dst_first + i;
@@ -215,7 +216,7 @@ static int select_entries(void *self, void *policy_state, const struct soq_kv_se
 
     (void)policy_state;
     if (select_fails && s->layer > 5)
-        return err ? snprintf(err->text, sizeof err->text, "no selection today"), -SOQ_EINVAL : -SOQ_EINVAL;
+        return soq__fail(err, SOQ_EINVAL, "no selection today");
     for (uint32_t head = 0; head < s->n_heads; head++) {
         struct soq_kv_head *h = (struct soq_kv_head *)(void *)((char *)s->heads + (size_t)head * s->head_stride);
 
@@ -560,7 +561,7 @@ static void take_step(void)
         struct actor *a = &actors[i];
         uint32_t left = a->there && a->promised > a->seq.n_committed ? a->promised - a->seq.n_committed : 0;
 
-        if (left > soq__kv_max_rows(&a->seq))
+        if (left && left > soq__kv_max_rows(&a->seq))
             left = soq__kv_max_rows(&a->seq);
         a->rows = left && roll(3) ? 1 + roll(left < CHUNK ? left : CHUNK) : 0;
         if (a->rows) /* what was promised is there */
