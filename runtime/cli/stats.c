@@ -46,22 +46,26 @@ static double decode_rate(const struct soq_result *r)
 
 void soq__stats_print(const struct soq_result *r, FILE *stream)
 {
-    char kv[32], peak[32];
+    char kv[32], peak[32], freed[32];
 
     fprintf(stream, "%sprompt     %6u tokens, %u cached  %8.1f tok/s  TTFT %.3f s\n", soq__term_dim(stream), r->prompt_tokens,
             r->cached_tokens, prefill_rate(r), r->ttft_s);
     fprintf(stream, "generated  %6u tokens, %-9s %8.1f tok/s  ITL %.2f ms\n", r->generated_tokens, soq_reason_text(r->reason),
             decode_rate(r), r->itl_s * 1e3);
+    if (r->kv_evicted)
+        fprintf(stream, "evicted    %llu entries, %s given back\n", (unsigned long long)r->kv_evicted,
+                soq__size_text(r->kv_freed, freed, sizeof freed));
     fprintf(stream, "KV cache   %s, peak memory %s%s\n", soq__size_text(r->kv_bytes, kv, sizeof kv),
             soq__size_text(soq__peak_memory(), peak, sizeof peak), soq__term_reset(stream));
 }
 
 json_t *soq__stats_json(const struct soq_result *r)
 {
-    return json_pack("{sI sI sI so so so so so so sI sI}", "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
+    return json_pack("{sI sI sI so so so so so so sI sI sI sI}", "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
                      (json_int_t)r->cached_tokens, "generated_tokens", (json_int_t)r->generated_tokens, "ttft_s",
                      soq__json_number(r->ttft_s), "itl_s", soq__json_number(r->itl_s), "prefill_s",
                      soq__json_number(r->prefill_s), "decode_s", soq__json_number(r->decode_s), "prefill_tok_s",
                      soq__json_number(prefill_rate(r)), "decode_tok_s", soq__json_number(decode_rate(r)), "kv_bytes",
-                     (json_int_t)r->kv_bytes, "peak_memory_bytes", (json_int_t)soq__peak_memory());
+                     (json_int_t)r->kv_bytes, "kv_evicted", (json_int_t)r->kv_evicted, "kv_freed_bytes",
+                     (json_int_t)r->kv_freed, "peak_memory_bytes", (json_int_t)soq__peak_memory());
 }

@@ -399,6 +399,7 @@ static int enqueue(struct soq__engine *e, struct soq__job *job)
     job->state = SOQ__JOB_QUEUED;
     job->step_rows = 0;
     job->seq->job = job;
+    job->kv_before = job->seq->kv.stats;
     return 0;
 }
 

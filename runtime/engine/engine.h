@@ -52,7 +52,8 @@ struct soq__job {
     /* Progress, under the lock. */
     enum { SOQ__JOB_QUEUED, SOQ__JOB_RUNNING, SOQ__JOB_DONE } state;
     uint32_t n_cached, n_generated;
-    int reason; /* enum soq_reason */
+    struct soq__kv_stats kv_before; /* of the sequence when the job was enqueued */
+    int reason;                     /* enum soq_reason */
     int rc;
     struct soq_error err;
     double started, prompt_done, first_token, last_token; /* soq__clock_now */

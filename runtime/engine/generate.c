@@ -235,6 +235,8 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
         .decode_s = j->n_generated ? j->last_token - j->prompt_done : 0,
         .itl_s = j->n_generated > 1 ? (j->last_token - j->first_token) / (j->n_generated - 1) : 0,
         .kv_bytes = soq__kv_seq_bytes(&j->seq->kv),
+        .kv_evicted = j->seq->kv.stats.evicted - j->kv_before.evicted,
+        .kv_freed = j->seq->kv.stats.freed - j->kv_before.freed,
     };
 
     return soq__struct_out(result, &full, "soq_result", err);

@@ -184,6 +184,8 @@ int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_
     full.kv_limit = e->kv.budget.limit;
     full.kv_used = e->kv.budget.used;
     full.kv_peak = e->kv.budget.peak;
+    full.kv_evicted = e->kv.stats.evicted;
+    full.kv_freed = e->kv.stats.freed;
     pthread_mutex_unlock(&e->lock);
     return soq__struct_out(info, &full, "soq_model_info", err);
 }

@@ -18,6 +18,12 @@
 #include "kv/trace.h"
 #include "plugin/load.h"
 
+/* What selections did. */
+struct soq__kv_stats {
+    uint64_t evicted; /* entries, all layers and heads counted */
+    uint64_t freed;   /* bytes of their blocks, as far as these went back to the pool */
+};
+
 /* Attention mass of a step, as soq_attention_args says, in the memory of the group's owner: [layer][line][head][stride]. */
 struct soq__kv_mass {
     soq_buffer buffer; /* 0: none was needed yet */
@@ -60,10 +66,7 @@ struct soq__kv_cache {
     struct soq_kv_range *ranges; /* [max_ranges] scratch for policies */
     uint32_t max_ranges;
     struct soq__kv_trace trace; /* set between steps by whoever wants to watch */
-    struct {
-        uint64_t selections, evicted; /* entries of all layers and heads, */
-        uint64_t freed;               /* bytes of their blocks, as far as these were given back */
-    } stats;                          /* so far */
+    struct soq__kv_stats stats; /* so far, of all sequences */
 };
 
 struct soq__kv_seq_group {
@@ -93,6 +96,7 @@ struct soq__kv_seq {
     uint32_t n_prompt;                 /* tokens up to the end of the latest prompt */
     uint32_t n_promised;               /* entries that the promise is for */
     uint32_t first_line;               /* of attention mass, of the tentative rows */
+    struct soq__kv_stats stats;        /* so far, forks not counted */
     void *policy_state;                /* of all policies; owned; NULL if none has any */
     struct soq__kv_seq_group *groups;  /* [n_groups] owned */
     struct soq__kv_seq_pool *pools;    /* [n_pools] owned */

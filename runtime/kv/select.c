@@ -421,10 +421,15 @@ static void swap_in(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_se
     struct soq__kv_group *group = &c->groups[g];
     struct soq__kv_seq_group *sg = &seq->groups[g];
     uint32_t n = seq->n_committed, used = group->pool->n_used;
+    uint64_t freed, evicted;
 
     soq__kv_drop_blocks(seq, g, sg->base / c->block_tokens, soq__kv_blocks(c, n));
-    c->stats.freed += (used - group->pool->n_used) * group->pool->block_bytes;
-    c->stats.evicted += (uint64_t)(n - sg->base - s->n_keep) * group->layout->n_layers * group->layout->n_heads;
+    freed = (uint64_t)(used - group->pool->n_used) * group->pool->block_bytes;
+    evicted = (uint64_t)(n - sg->base - s->n_keep) * group->layout->n_layers * group->layout->n_heads;
+    c->stats.freed += freed;
+    c->stats.evicted += evicted;
+    seq->stats.freed += freed;
+    seq->stats.evicted += evicted;
     for (uint32_t i = 0; i < new->n_blocks; i++)
         sg->table[new->base / c->block_tokens + i] = new->blocks[i];
     sg->n_held += new->n_blocks;
@@ -477,7 +482,5 @@ int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, 
         if (selected[g].keep && selected[g].n_keep < seq->n_committed - seq->groups[g].base)
             rc = compact_group(seq, g, &selected[g], err);
     }
-    if (!rc)
-        c->stats.selections++;
     return rc;
 }

@@ -9,7 +9,7 @@ from cli import ENDLESS, EXACT, GEMMA, LLAMA, SMOLLM, golden, ids_text, main, ne
 GREEDY = ["--temp", "0"]
 PLAIN = ["--ignore-eos", "-q"]
 STATS = {"prompt_tokens", "cached_tokens", "generated_tokens", "ttft_s", "itl_s", "prefill_s", "decode_s", "prefill_tok_s",
-         "decode_tok_s", "kv_bytes", "peak_memory_bytes"}
+         "decode_tok_s", "kv_bytes", "kv_evicted", "kv_freed_bytes", "peak_memory_bytes"}
 
 
 def tokens(result):

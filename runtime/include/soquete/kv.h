@@ -109,8 +109,8 @@ struct soq_kv_plan {
     uint32_t slot_positions;
     uint32_t grid;  /* on_commit is wanted every `grid` tokens; 0: every block_tokens */
     uint32_t every; /* with SELECTION: select() at positions that are multiples of it, beyond the prompt; 0: at its end only */
-    /* With MASS: of the last `queries` rows before a selection, which are then computed in one step. 0: of all rows so far,
-     * added up. */
+    /* With MASS: of the last `queries` rows before a selection (fewer where those before were not computed for it). 0: of all
+     * rows so far, added up. */
     uint32_t queries;
     uint32_t no_prefix_hits, no_drafts; /* nonzero: cannot work with them */
 };

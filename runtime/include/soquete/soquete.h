@@ -102,6 +102,8 @@ struct soq_model_info {
     const char *backend;    /* "cpu/x86-64-v3" */
     int32_t has_template;   /* the file brings a chat template */
     int32_t has_vocabulary; /* text can be tokenized */
+    uint64_t kv_evicted;    /* entries that policies selected away so far, all layers and kv heads counted */
+    uint64_t kv_freed;      /* bytes of their blocks that went back to the pool */
 };
 
 /* info->struct_size set by the caller. */
@@ -200,6 +202,8 @@ struct soq_result {
     double prefill_s, decode_s; /* from the call to the end of the prompt; from there to the last token */
     double itl_s;               /* mean time between tokens; 0 for fewer than two */
     uint64_t kv_bytes;          /* that the session holds now */
+    uint64_t kv_evicted;        /* entries that the policy selected away during the answer, all layers and kv heads counted */
+    uint64_t kv_freed;          /* bytes of their blocks that went back to the pool */
 };
 
 #define SOQ_RESULT_INIT                                                                                                        \
