@@ -40,7 +40,7 @@ uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, con
                        uint32_t n_outputs)
 {
     struct soq_step_seq *s = &b->seqs[b->n_seqs];
-    uint32_t first_output = b->n_outputs, lines = b->n_lines, end = seq->n_committed + n;
+    uint32_t first_output = b->n_outputs, end = seq->n_committed + n;
 
     *s = (struct soq_step_seq){
         .slot = seq->slot, .n_cached = seq->n_committed, .first_row = b->n_rows, .n_rows = n, .first_segment = b->n_segments};
@@ -63,8 +63,7 @@ uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, con
         b->n_rows++;
     }
     b->n_seqs++;
-    if (b->n_lines > lines && end > b->n_entries)
-        b->n_entries = end;
+    b->n_entries = end > b->n_entries ? end : b->n_entries;
     return first_output;
 }
 

@@ -11,7 +11,7 @@ struct soq__step_builder {
     struct soq_step_segment *segments; /* [max_segments] */
     uint32_t *outputs;                 /* [max_outputs] */
     uint32_t n_rows, n_seqs, n_outputs, n_segments;
-    uint32_t n_lines, n_entries; /* lines of attention mass; entries of the longest sequence that has one */
+    uint32_t n_lines, n_entries; /* lines of attention mass; entries of the longest sequence */
     uint64_t serial;
     unsigned char *bytes; /* the flat step, grown when many table edits are pending */
     size_t cap;

@@ -662,7 +662,7 @@ FIELD(soq_model_params, reserved, 4);
 FIELD(soq_model_params, progress, 8);
 FIELD(soq_model_params, progress_ctx, 16);
 
-SIZE(soq_model_info, 80);
+SIZE(soq_model_info, 96);
 FIELD(soq_model_info, struct_size, 0);
 FIELD(soq_model_info, n_vocab, 4);
 FIELD(soq_model_info, n_layers, 8);
@@ -676,6 +676,8 @@ FIELD(soq_model_info, family, 56);
 FIELD(soq_model_info, backend, 64);
 FIELD(soq_model_info, has_template, 72);
 FIELD(soq_model_info, has_vocabulary, 76);
+FIELD(soq_model_info, kv_evicted, 80);
+FIELD(soq_model_info, kv_freed, 88);
 
 SIZE(soq_message, 16);
 FIELD(soq_message, role, 0);
@@ -705,7 +707,7 @@ FIELD(soq_request, stop, 64);
 FIELD(soq_request, on_event, 72);
 FIELD(soq_request, ctx, 80);
 
-SIZE(soq_result, 64);
+SIZE(soq_result, 80);
 FIELD(soq_result, struct_size, 0);
 FIELD(soq_result, reason, 4);
 FIELD(soq_result, prompt_tokens, 8);
@@ -717,6 +719,8 @@ FIELD(soq_result, prefill_s, 32);
 FIELD(soq_result, decode_s, 40);
 FIELD(soq_result, itl_s, 48);
 FIELD(soq_result, kv_bytes, 56);
+FIELD(soq_result, kv_evicted, 64);
+FIELD(soq_result, kv_freed, 72);
 VALUE(SOQ_REASON_EOG, 1);
 VALUE(SOQ_REASON_STOP, 2);
 VALUE(SOQ_REASON_LENGTH, 3);
