@@ -71,6 +71,8 @@ static const char *plan_problem(const struct soq_kv_plan *plan, const struct soq
     const uint32_t of_selection = SOQ_NEED_MASS | SOQ_NEED_KEYS | SOQ_NEED_LAYER_BUDGETS | SOQ_NEED_HEAD_BUDGETS;
     bool selects = plan->needs & SOQ_NEED_SELECTION;
 
+    if (ops->traits & SOQ_POLICY_NO_CHUNKS)
+        return "it needs prompts in one piece, but this release computes them in chunks";
     if (plan->needs & ~(of_selection | SOQ_NEED_SELECTION))
         return "its plan needs something that this release does not know";
     if (!selects && (plan->needs || plan->every || plan->queries))
