@@ -183,6 +183,12 @@ def kvcalc_agrees():
         told = soquete("kvcalc", "-m", LLAMA, "-c", "100,200", "--codec-k", codec, "--codec-v", codec, "--json").json()
         assert end["stats"]["kv_bytes"] == told["lengths"][0]["block_bytes"], (end, told)
         assert told["lengths"][1]["total_bytes"] >= told["lengths"][1]["block_bytes"]
+    for policy in ["snapkv", "pyramidkv"]:
+        settings = ["--kv.policy=" + policy, "--kv.%s.capacity=40" % policy, "--kv.%s.window=8" % policy, "--kv.block_tokens=8"]
+        end = run_json("-m", LLAMA, "--ids", ids_text(range(4, 104)), "-n", 1, "--ignore-eos", *settings).lines()[-1]
+        told = soquete("kvcalc", "-m", LLAMA, "-c", "100", "--json", *settings).json()
+        assert end["stats"]["kv_bytes"] == told["lengths"][0]["kept_bytes"] < told["lengths"][0]["block_bytes"], (end, told)
+        assert end["stats"]["kv_freed_bytes"] == told["lengths"][0]["block_bytes"] and end["stats"]["kv_evicted"] > 0
 
 
 @test
