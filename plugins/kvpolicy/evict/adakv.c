@@ -4,14 +4,17 @@
  * Scores, window and pooling are those of snapkv (snap.h); G KV heads of a layer share G capacity entries, and `floor` (f)
  * keeps any one from starving. With w = window and B = capacity - w:
  *
- *   formula = paper     n_g = entries of head g among the G B best of all heads; head g keeps its best (1 - f) n_g + f B, to
- * the nearest integer, and the window. formula = kvpress   each head gets the window and its best floor(f capacity) - w others;
- * what is left of G capacity goes to the best of all heads that are not in yet.
+ * - formula = paper: with n_g = entries of head g among the G B best of all heads, head g keeps its best (1 - f) n_g + f B, to
+ *   the nearest integer, and the window.
+ *
+ * - formula = kvpress: each head gets the window and its best floor(f capacity) - w others; what is left of G capacity goes to
+ *   the best of all heads that are not in yet.
  *
  * Layers keep G capacity entries each (paper: give or take the rounding), their heads what they are worth. Scores of heads are
  * compared as they are. Equal scores of two heads: the lower head first. Positions are the original ones. */
 #include <math.h>
 
+#include "describe.h"
 #include "snap.h"
 #include "top.h"
 
@@ -120,28 +123,4 @@ static const struct soq_kv_policy_ops adakv_ops = {
     .budget = adakv_budget,
 };
 
-static const struct soq_role_entry adakv_roles[] = {
-    {
-        .struct_size = sizeof adakv_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &adakv_ops,
-        .options = adakv_options,
-        .n_options = sizeof adakv_options / sizeof adakv_options[0],
-        .option_stride = sizeof adakv_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "adakv",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: snapkv with heads that compete for entries",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof adakv_roles / sizeof adakv_roles[0],
-    .role_stride = sizeof adakv_roles[0],
-    .roles = adakv_roles,
-};
+KV_POLICY_PLUGIN(adakv, "snapkv with heads that compete for entries");

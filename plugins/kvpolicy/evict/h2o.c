@@ -14,6 +14,7 @@
  *
  * Every row counts, so a prompt is computed in full: what another sequence computed has left no sums behind. */
 #include "budget.h"
+#include "describe.h"
 #include "top.h"
 
 struct h2o {
@@ -83,28 +84,4 @@ static const struct soq_kv_policy_ops h2o_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry h2o_roles[] = {
-    {
-        .struct_size = sizeof h2o_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &h2o_ops,
-        .options = h2o_options,
-        .n_options = sizeof h2o_options / sizeof h2o_options[0],
-        .option_stride = sizeof h2o_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "h2o",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: what gets most attention stays, and the latest entries",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof h2o_roles / sizeof h2o_roles[0],
-    .role_stride = sizeof h2o_roles[0],
-    .roles = h2o_roles,
-};
+KV_POLICY_PLUGIN(h2o, "what gets most attention stays, and the latest entries");

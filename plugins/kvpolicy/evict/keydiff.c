@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "budget.h"
+#include "describe.h"
 #include "top.h"
 
 enum { HEAD_DIM_MAX = 1024 };
@@ -93,28 +94,4 @@ static const struct soq_kv_policy_ops keydiff_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry keydiff_roles[] = {
-    {
-        .struct_size = sizeof keydiff_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &keydiff_ops,
-        .options = keydiff_options,
-        .n_options = sizeof keydiff_options / sizeof keydiff_options[0],
-        .option_stride = sizeof keydiff_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "keydiff",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: keys unlike the others stay",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof keydiff_roles / sizeof keydiff_roles[0],
-    .role_stride = sizeof keydiff_roles[0],
-    .roles = keydiff_roles,
-};
+KV_POLICY_PLUGIN(keydiff, "keys unlike the others stay");

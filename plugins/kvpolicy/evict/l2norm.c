@@ -5,6 +5,7 @@
  * entries with the smallest L2 norms. No attention is looked at, and no entry is safe. The paper leaves the first two layers
  * alone, which [kv.layers] can do. */
 #include "budget.h"
+#include "describe.h"
 #include "top.h"
 
 static int l2norm_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
@@ -63,28 +64,4 @@ static const struct soq_kv_policy_ops l2norm_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry l2norm_roles[] = {
-    {
-        .struct_size = sizeof l2norm_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &l2norm_ops,
-        .options = l2norm_options,
-        .n_options = sizeof l2norm_options / sizeof l2norm_options[0],
-        .option_stride = sizeof l2norm_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "l2norm",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: short keys stay",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof l2norm_roles / sizeof l2norm_roles[0],
-    .role_stride = sizeof l2norm_roles[0],
-    .roles = l2norm_roles,
-};
+KV_POLICY_PLUGIN(l2norm, "short keys stay");

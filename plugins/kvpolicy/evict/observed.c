@@ -7,6 +7,7 @@
  *
  * Every row counts, so a prompt is computed in full: what another sequence computed has left no sums behind. */
 #include "budget.h"
+#include "describe.h"
 #include "top.h"
 
 static int observed_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
@@ -57,28 +58,4 @@ static const struct soq_kv_policy_ops observed_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry observed_roles[] = {
-    {
-        .struct_size = sizeof observed_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &observed_ops,
-        .options = observed_options,
-        .n_options = sizeof observed_options / sizeof observed_options[0],
-        .option_stride = sizeof observed_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "observed",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: what gets most attention per row stays",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof observed_roles / sizeof observed_roles[0],
-    .role_stride = sizeof observed_roles[0],
-    .roles = observed_roles,
-};
+KV_POLICY_PLUGIN(observed, "what gets most attention per row stays");

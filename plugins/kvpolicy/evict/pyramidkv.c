@@ -4,14 +4,16 @@
  * Scores, window and pooling are those of snapkv (snap.h). With w = window, n tokens and L layers, the budgets fall by equal
  * steps from the first layer to the last:
  *
- *   formula = paper     B = capacity - w; low = B / beta, high = 2 B - low; layer l keeps high - l (high - low) / (L - 1)
- * beside the window, all in integers. n < capacity: all stay; n < 2 B: B in every layer. formula = kvpress   the same in real
- * numbers with B = capacity, and the window is part of what a layer keeps, rounded to the nearest. Unless n >= high >= low >=
- * w: capacity in every layer.
+ * - formula = paper: B = capacity - w; low = B / beta, high = 2 B - low; layer l keeps high - l (high - low) / (L - 1) beside
+ *   the window, all in integers. n < capacity: all stay; n < 2 B: B in every layer.
+ *
+ * - formula = kvpress: the same in real numbers with B = capacity, and the window is part of what a layer keeps, rounded to the
+ *   nearest. Unless n >= high >= low >= w: capacity in every layer.
  *
  * Both: where high >= n - w, high = n - w and low = 2 B - high.
  *
  * So a layer may keep more than `capacity`: that is the mean over the layers. Positions are the original ones. */
+#include "describe.h"
 #include "snap.h"
 #include "top.h"
 
@@ -122,28 +124,4 @@ static const struct soq_kv_policy_ops pyramidkv_ops = {
     .budget = pyramidkv_budget,
 };
 
-static const struct soq_role_entry pyramidkv_roles[] = {
-    {
-        .struct_size = sizeof pyramidkv_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &pyramidkv_ops,
-        .options = pyramidkv_options,
-        .n_options = sizeof pyramidkv_options / sizeof pyramidkv_options[0],
-        .option_stride = sizeof pyramidkv_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "pyramidkv",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: snapkv with more entries in lower layers",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof pyramidkv_roles / sizeof pyramidkv_roles[0],
-    .role_stride = sizeof pyramidkv_roles[0],
-    .roles = pyramidkv_roles,
-};
+KV_POLICY_PLUGIN(pyramidkv, "snapkv with more entries in lower layers");

@@ -4,6 +4,7 @@
  * `capacity` entries with the largest. A number is drawn once and for all, so what stays is at any time a fair sample of all
  * positions so far, and does not depend on when the selections were. No entry is safe. */
 #include "budget.h"
+#include "describe.h"
 #include "philox.h"
 #include "top.h"
 
@@ -72,28 +73,4 @@ static const struct soq_kv_policy_ops random_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry random_roles[] = {
-    {
-        .struct_size = sizeof random_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &random_ops,
-        .options = random_options,
-        .n_options = sizeof random_options / sizeof random_options[0],
-        .option_stride = sizeof random_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "random",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: chance decides what stays",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof random_roles / sizeof random_roles[0],
-    .role_stride = sizeof random_roles[0],
-    .roles = random_roles,
-};
+KV_POLICY_PLUGIN(random, "chance decides what stays");

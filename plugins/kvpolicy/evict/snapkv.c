@@ -11,6 +11,7 @@
  *
  * The defaults are those of the published code (window 64, kernel 5, average, capacity 320); its LongBench runs use window 32,
  * kernel 7 and the maximum. */
+#include "describe.h"
 #include "snap.h"
 #include "top.h"
 
@@ -59,28 +60,4 @@ static const struct soq_kv_policy_ops snapkv_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry snapkv_roles[] = {
-    {
-        .struct_size = sizeof snapkv_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &snapkv_ops,
-        .options = snapkv_options,
-        .n_options = sizeof snapkv_options / sizeof snapkv_options[0],
-        .option_stride = sizeof snapkv_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "snapkv",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: what the end of the prompt attends to stays",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof snapkv_roles / sizeof snapkv_roles[0],
-    .role_stride = sizeof snapkv_roles[0],
-    .roles = snapkv_roles,
-};
+KV_POLICY_PLUGIN(snapkv, "what the end of the prompt attends to stays");

@@ -15,6 +15,7 @@
  * positions are the same thing: RoPE knows distances only. */
 #include <string.h>
 
+#include "describe.h"
 #include "fail.h"
 #include "option.h"
 #include "top.h"
@@ -139,28 +140,4 @@ static const struct soq_kv_policy_ops streaming_ops = {
     .budget = streaming_budget,
 };
 
-static const struct soq_role_entry streaming_roles[] = {
-    {
-        .struct_size = sizeof streaming_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &streaming_ops,
-        .options = streaming_options,
-        .n_options = sizeof streaming_options / sizeof streaming_options[0],
-        .option_stride = sizeof streaming_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "streaming",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: the first and last positions stay, numbered without a gap",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof streaming_roles / sizeof streaming_roles[0],
-    .role_stride = sizeof streaming_roles[0],
-    .roles = streaming_roles,
-};
+KV_POLICY_PLUGIN(streaming, "the first and last positions stay, numbered without a gap");

@@ -7,6 +7,7 @@
  * That happens at the end of the prompt and then at every multiple of `every`. every = 1 is the paper's rule: after each token
  * one entry goes. Positions are the original ones. */
 #include "budget.h"
+#include "describe.h"
 #include "top.h"
 
 static int tova_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
@@ -59,28 +60,4 @@ static const struct soq_kv_policy_ops tova_ops = {
     .budget = budget_alike,
 };
 
-static const struct soq_role_entry tova_roles[] = {
-    {
-        .struct_size = sizeof tova_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &tova_ops,
-        .options = tova_options,
-        .n_options = sizeof tova_options / sizeof tova_options[0],
-        .option_stride = sizeof tova_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "tova",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: what the last row attends to stays",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof tova_roles / sizeof tova_roles[0],
-    .role_stride = sizeof tova_roles[0],
-    .roles = tova_roles,
-};
+KV_POLICY_PLUGIN(tova, "what the last row attends to stays");

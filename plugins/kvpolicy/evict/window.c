@@ -9,6 +9,7 @@
  * perplexity 5158; as the first 4 and the last 1020: 5.40 (G. Xiao et al., "Efficient Streaming Language Models with Attention
  * Sinks", ICLR 2024, table 1). `sinks` is 0 by default all the same, because that is what a model with a window of its own was
  * trained for; on any other, set it to 4. */
+#include "describe.h"
 #include "fail.h"
 #include "soquete/plugin.h"
 
@@ -102,28 +103,4 @@ static const struct soq_kv_policy_ops window_ops = {
     .on_commit = window_on_commit,
 };
 
-static const struct soq_role_entry window_roles[] = {
-    {
-        .struct_size = sizeof window_roles[0],
-        .role = SOQ_ROLE_KV_POLICY,
-        .minor = SOQ_KV_POLICY_MINOR,
-        .min_minor = SOQ_KV_POLICY_MINOR,
-        .ops = &window_ops,
-        .options = window_options,
-        .n_options = sizeof window_options / sizeof window_options[0],
-        .option_stride = sizeof window_options[0],
-    },
-};
-
-const struct soq_plugin soquete_plugin_v0 = {
-    .struct_size = sizeof soquete_plugin_v0,
-    .abi_major = SOQ_ABI_MAJOR,
-    .name = "window",
-    .variant = "",
-    .version = "0.1.0",
-    .summary = "KV policy: the last positions stay, and the first if asked",
-    .licence = "Apache-2.0",
-    .n_roles = sizeof window_roles / sizeof window_roles[0],
-    .role_stride = sizeof window_roles[0],
-    .roles = window_roles,
-};
+KV_POLICY_PLUGIN(window, "the last positions stay, and the first if asked");
