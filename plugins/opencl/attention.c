@@ -1,55 +1,57 @@
 /* The ops on KV groups: arguments checked, kernels called. */
 #include "opencl.h"
 
-/* As in kernels/attention.cl. */
-struct attention_arg {
-    uint64_t key_first, key_tile, value_first, value_tile;
-    uint64_t q_offset;
-    uint32_t q_stride;
-    uint32_t group, layer, max_blocks;
-    uint32_t ratio;
-    uint32_t first_tile, n_splits;
-    float scale, softcap;
-    uint32_t window, sinks;
-    uint32_t reserved;
-};
-
 static bool mapped(const struct opencl_group *group, uint32_t slot, uint64_t first_entry, uint64_t n_entries)
 {
     uint64_t last = (first_entry + n_entries + group->block_tokens - 1) / group->block_tokens;
 
     if (n_entries && last > group->max_blocks)
         return false;
-    for (uint64_t i = first_entry / group->block_tokens; n_entries && i < last; i++) {
-        soq_block_ref block = group->tables[(size_t)slot * group->max_blocks + i];
-
-        if (block >= group->n_places || group->places[block] == OPENCL_NOWHERE)
+    for (uint64_t i = first_entry / group->block_tokens; n_entries && i < last; i++)
+        if (!opencl_has_block(group, group->tables[(size_t)slot * group->max_blocks + i]))
             return false;
-    }
     return true;
 }
 
-/* Once per step and group: every block that the step may touch is there. */
-static int check_blocks(struct opencl *ocl, uint32_t op, struct opencl_group *group)
+static int survey_segment(struct opencl *ocl, uint32_t op, struct opencl_group *group, uint32_t slot,
+                          const struct soq_step_segment *segment)
+{
+    uint32_t end = segment->first_entry + segment->n_entries;
+
+    if (segment->group != group->index || segment->n_entries == 0)
+        return 0;
+    if (!mapped(group, slot, segment->first_entry, segment->n_entries))
+        return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u lacks blocks of entries %u to %u", slot, group->index,
+                             segment->first_entry, end);
+    group->rotated = group->rotated || segment->flags;
+    if (group->end_entry == 0 || segment->first_entry < group->first_entry)
+        group->first_entry = segment->first_entry;
+    if (end > group->end_entry)
+        group->end_entry = end;
+    return 0;
+}
+
+/* Once per step and group: every block that the step may touch is there; where its segments lie. */
+static int survey(struct opencl *ocl, uint32_t op, struct opencl_group *group)
 {
     const struct soq_step *step = ocl->step;
 
-    for (uint32_t i = 0; i < step->n_seqs && !group->checked; i++) {
+    if (group->surveyed)
+        return 0;
+    group->first_entry = group->end_entry = 0;
+    group->rotated = false;
+    for (uint32_t i = 0; i < step->n_seqs; i++) {
         const struct soq_step_seq *seq = &step_seqs(step)[i];
 
         for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
             if (!mapped(group, seq->slot, step_rows(step)[r].entry, 1))
                 return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot,
                                      group->index, step_rows(step)[r].entry);
-        for (uint32_t s = 0; s < seq->n_segments; s++) {
-            const struct soq_step_segment *segment = &step_segments(step)[seq->first_segment + s];
-
-            if (segment->group == group->index && !mapped(group, seq->slot, segment->first_entry, segment->n_entries))
-                return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u lacks blocks of entries %u to %u", seq->slot,
-                                     group->index, segment->first_entry, segment->first_entry + segment->n_entries);
-        }
+        for (uint32_t s = 0; s < seq->n_segments; s++)
+            if (survey_segment(ocl, op, group, seq->slot, &step_segments(step)[seq->first_segment + s]))
+                return ocl->failed;
     }
-    group->checked = true;
+    group->surveyed = true;
     return 0;
 }
 
@@ -61,7 +63,7 @@ static int check_group(struct opencl *ocl, uint32_t op, soq_kv_group handle, uin
         return opencl_refuse(ocl, op, SOQ_EINVAL, "kv group 0");
     if (layer >= group->n_layers)
         return opencl_refuse(ocl, op, SOQ_EINVAL, "layer %u of %u in group %u", layer, group->n_layers, group->index);
-    return check_blocks(ocl, op, group);
+    return survey(ocl, op, group);
 }
 
 static uint64_t layer_tile(const struct opencl_plane *plane, uint32_t layer)
@@ -76,7 +78,7 @@ static int append_plane(struct opencl *ocl, const struct opencl_group *group, co
 
     opencl_arg_mem(&call, ocl->device_step);
     opencl_arg_mem(&call, group->device_tables);
-    opencl_arg_mem(&call, group->device_places);
+    opencl_arg_mem(&call, group->storage->device_places);
     opencl_arg_arenas(&call, group);
     opencl_arg_u32(&call, group->max_blocks);
     opencl_arg_u64(&call, layer_tile(plane, layer));
@@ -102,14 +104,23 @@ static int kv_append(void *self, const struct soq_kv_append_args *args)
     return ocl->failed;
 }
 
+/* What rotated segments need. */
+static int check_rotation(struct opencl *ocl, const struct soq_attention_args *args)
+{
+    if (args->rope_kind != SOQ_ROPE_INTERLEAVED && args->rope_kind != SOQ_ROPE_HALF)
+        return opencl_refuse(ocl, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "rotated segments with rope_kind %u", args->rope_kind);
+    if (args->n_rot == 0 || args->n_rot % 2 || args->n_rot > args->head_dim_k)
+        return opencl_refuse(ocl, SOQ_OP_ATTENTION, SOQ_EINVAL, "n_rot %u must be even and at most the head's %u", args->n_rot,
+                             args->head_dim_k);
+    return opencl_check_view(ocl, SOQ_OP_ATTENTION, "inv_freq", &args->inv_freq, 1, args->n_rot / 2);
+}
+
 static int check_attention(struct opencl *ocl, const struct soq_attention_args *args)
 {
     const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
 
     if (check_group(ocl, SOQ_OP_ATTENTION, args->group, args->layer))
         return ocl->failed;
-    if (args->mass)
-        return opencl_refuse(ocl, SOQ_OP_ATTENTION, SOQ_EUNSUPPORTED, "attention mass");
     if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
         args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)
         return opencl_refuse(ocl, SOQ_OP_ATTENTION, SOQ_EINVAL,
@@ -117,7 +128,8 @@ static int check_attention(struct opencl *ocl, const struct soq_attention_args *
                              args->n_kv_heads, args->head_dim_k, args->head_dim_v, group->key.heads, group->key.width,
                              group->value.width);
     if (opencl_check_view(ocl, SOQ_OP_ATTENTION, "q", &args->q, ocl->step->n_rows, args->n_heads * args->head_dim_k) ||
-        opencl_check_view(ocl, SOQ_OP_ATTENTION, "out", &args->out, ocl->step->n_rows, args->n_heads * args->head_dim_v))
+        opencl_check_view(ocl, SOQ_OP_ATTENTION, "out", &args->out, ocl->step->n_rows, args->n_heads * args->head_dim_v) ||
+        (group->rotated && check_rotation(ocl, args)) || (args->mass && opencl_check_mass(ocl, args)))
         return ocl->failed;
     return opencl_check_vector(ocl, SOQ_OP_ATTENTION, "sink_logits", args->sink_logits, args->n_heads, true);
 }
@@ -140,87 +152,102 @@ static int reserve_partials(struct opencl *ocl, uint64_t tile_bytes, uint32_t n_
 
     if (wanted > OPENCL_PARTIAL_BYTES)
         wanted = tile_bytes > OPENCL_PARTIAL_BYTES ? tile_bytes : OPENCL_PARTIAL_BYTES;
-    if (wanted > ocl->partial_bytes) {
-        opencl_mem_free(ocl, ocl->partials);
-        ocl->partials = NULL;
-        ocl->partial_bytes = 0;
-        if (opencl_mem_create(ocl, wanted, "sums of attention", &ocl->partials, &err))
-            return opencl_refuse(ocl, SOQ_OP_ATTENTION, (enum soq_error_code) - err.code, "%s", err.text);
-        ocl->partial_bytes = wanted;
-    }
-    *tiles_out = ocl->partial_bytes / tile_bytes < n_tiles ? (uint32_t)(ocl->partial_bytes / tile_bytes) : n_tiles;
+    if (opencl_reserve(ocl, &ocl->partials, wanted, "sums of attention", &err))
+        return opencl_refuse(ocl, SOQ_OP_ATTENTION, (enum soq_error_code) - err.code, "%s", err.text);
+    *tiles_out = ocl->partials.bytes / tile_bytes < n_tiles ? (uint32_t)(ocl->partials.bytes / tile_bytes) : n_tiles;
     return 0;
 }
 
-static int sum_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct attention_arg *arg,
+void opencl_arg_attention(struct opencl_call *call, const struct soq_attention_args *args, const struct opencl_attention *a)
+{
+    const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
+
+    opencl_arg_mem(call, call->ocl->device_step);
+    opencl_arg_mem(call, group->device_tables);
+    opencl_arg_mem(call, group->storage->device_places);
+    opencl_arg_arenas(call, group);
+    opencl_arg(call, a, sizeof *a);
+    opencl_arg_mem(call, opencl_mem(args->q.buffer));
+    opencl_arg_mem(call, group->rotated ? opencl_mem(args->inv_freq.buffer) : NULL);
+}
+
+static int sum_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a,
                       uint32_t n_tiles)
 {
     const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
     struct opencl_call call = opencl_call(ocl, SOQ_OP_ATTENTION, group->program, OPENCL_K_attention);
 
-    opencl_arg_mem(&call, ocl->device_step);
-    opencl_arg_mem(&call, group->device_tables);
-    opencl_arg_mem(&call, group->device_places);
-    opencl_arg_arenas(&call, group);
-    opencl_arg(&call, arg, sizeof *arg);
-    opencl_arg_mem(&call, opencl_mem(args->q.buffer));
-    opencl_arg_mem(&call, ocl->partials);
-    return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, arg->n_splits);
+    opencl_arg_attention(&call, args, a);
+    opencl_arg_mem(&call, ocl->partials.mem);
+    return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, a->n_splits);
 }
 
-static int merge_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct attention_arg *arg,
+static int merge_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a,
                         uint32_t n_tiles)
 {
     const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
     struct opencl_call call = opencl_call(ocl, SOQ_OP_ATTENTION, group->program, OPENCL_K_attention_merge);
 
     opencl_arg_mem(&call, ocl->device_step);
-    opencl_arg_u32(&call, arg->first_tile);
-    opencl_arg_u32(&call, arg->ratio);
-    opencl_arg_u32(&call, arg->n_splits);
-    opencl_arg_mem(&call, ocl->partials);
+    opencl_arg_u32(&call, a->first_tile);
+    opencl_arg_u32(&call, a->ratio);
+    opencl_arg_u32(&call, a->n_splits);
+    opencl_arg_mem(&call, ocl->partials.mem);
     opencl_arg_vector(&call, args->sink_logits);
     opencl_arg_view(&call, &args->out);
+    opencl_arg_mem(&call, args->mass ? ocl->shares.mem : NULL);
     return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, 1);
 }
 
-static int attention(void *self, const struct soq_attention_args *args)
+static struct opencl_attention describe(const struct opencl_group *group, const struct soq_attention_args *args)
 {
-    struct opencl *ocl = self;
-    const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
-    struct attention_arg arg;
-    uint64_t tile_bytes;
-    uint32_t n_tiles, at_once = 0;
+    uint32_t first_split = group->first_entry / OPENCL_SPLIT;
 
-    if (ocl->failed || check_attention(ocl, args))
-        return ocl->failed;
-    arg = (struct attention_arg){
+    return (struct opencl_attention){
         .key_first = layer_tile(&group->key, args->layer),
         .key_tile = group->key.tile_bytes,
         .value_first = layer_tile(&group->value, args->layer),
         .value_tile = group->value.tile_bytes,
         .q_offset = args->q.offset / sizeof(float),
+        .freq_offset = args->inv_freq.offset / sizeof(float),
         .q_stride = args->q.row_stride,
         .group = group->index,
         .layer = args->layer,
         .max_blocks = group->max_blocks,
         .ratio = args->n_heads / args->n_kv_heads,
-        .n_splits = ocl->n_splits,
+        .first_split = first_split,
+        .n_splits = group->end_entry ? (group->end_entry - 1) / OPENCL_SPLIT - first_split + 1 : 1,
         .scale = args->scale,
         .softcap = args->softcap,
         .window = args->window,
         .sinks = args->sinks,
+        .rope_kind = args->rope_kind,
+        .n_rot = args->n_rot,
     };
-    n_tiles = count_tiles(ocl->step, arg.ratio);
-    tile_bytes = (uint64_t)args->n_kv_heads * arg.n_splits * OPENCL_QUERIES * (2 + args->head_dim_v) * sizeof(float);
+}
+
+static int attention(void *self, const struct soq_attention_args *args)
+{
+    struct opencl *ocl = self;
+    struct opencl_attention a;
+    uint64_t tile_bytes;
+    uint32_t n_tiles, at_once = 0;
+
+    if (ocl->failed || check_attention(ocl, args))
+        return ocl->failed;
+    a = describe((const struct opencl_group *)(uintptr_t)args->group, args);
+    n_tiles = count_tiles(ocl->step, a.ratio);
+    tile_bytes = (uint64_t)args->n_kv_heads * a.n_splits * OPENCL_QUERIES * (2 + args->head_dim_v) * sizeof(float);
     if (n_tiles && reserve_partials(ocl, tile_bytes, n_tiles, &at_once))
         return ocl->failed;
-    for (; arg.first_tile < n_tiles && !ocl->failed; arg.first_tile += at_once) {
-        uint32_t n = n_tiles - arg.first_tile < at_once ? n_tiles - arg.first_tile : at_once;
+    for (; a.first_tile < n_tiles && !ocl->failed; a.first_tile += at_once) {
+        uint32_t n = n_tiles - a.first_tile < at_once ? n_tiles - a.first_tile : at_once;
 
-        if (!sum_splits(ocl, args, &arg, n))
-            merge_splits(ocl, args, &arg, n);
+        if (!sum_splits(ocl, args, &a, n))
+            merge_splits(ocl, args, &a, n);
     }
+    if (args->mass && !ocl->failed)
+        opencl_attention_mass(ocl, args, &a);
     return ocl->failed;
 }
 
@@ -231,4 +258,5 @@ const struct soq_attention_ops opencl_attention_ops = {
     .group_slab = opencl_group_slab,
     .kv_append = kv_append,
     .attention = attention,
+    .kv_gather = opencl_kv_gather,
 };

@@ -56,7 +56,7 @@ void opencl_arg_vector(struct opencl_call *call, soq_weight weight)
 void opencl_arg_arenas(struct opencl_call *call, const struct opencl_group *group)
 {
     for (int i = 0; i < OPENCL_ARENAS; i++)
-        opencl_arg_mem(call, group->arenas[i].handle);
+        opencl_arg_mem(call, group->storage->arenas[i].handle);
 }
 
 /* Every OPENCL_RUN_AHEAD launches: waits until the device is that far, and asks whether to go on. */

@@ -77,9 +77,9 @@ void opencl_group_free(void *self, soq_kv_group handle)
             break;
         }
     opencl_mem_free(ocl, group->device_tables);
-    opencl_mem_free(ocl, group->device_places);
+    opencl_mem_free(ocl, group->own.device_places);
     ocl->host->free(ocl->host->ctx, group->tables);
-    ocl->host->free(ocl->host->ctx, group->places);
+    ocl->host->free(ocl->host->ctx, group->own.places);
     ocl->host->free(ocl->host->ctx, group);
 }
 
@@ -93,12 +93,33 @@ static int build_program(struct opencl *ocl, struct opencl_group *group, struct 
     return opencl_program(ocl, OPENCL_KV, options, label, &group->program, err);
 }
 
+static bool same_plane(const struct opencl_plane *a, const struct opencl_plane *b)
+{
+    return a->heads == b->heads && a->width == b->width && a->bytes == b->bytes && a->offset == b->offset &&
+           a->tile_bytes == b->tile_bytes;
+}
+
+/* Slabs of its own, or those of a group of the same shape. */
+static int take_storage(struct opencl_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+{
+    const struct opencl_group *owner = (const struct opencl_group *)(uintptr_t)desc->storage;
+
+    group->storage = owner ? owner->storage : &group->own;
+    if (owner && (!same_plane(&group->key, &owner->key) || !same_plane(&group->value, &owner->value) ||
+                  group->block_tokens != owner->block_tokens || group->block_bytes != owner->block_bytes))
+        return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: its storage, group %u, has blocks of another shape",
+                           group->index, owner->index);
+    return 0;
+}
+
 static int fill_group(struct opencl *ocl, struct opencl_group *group, const struct soq_kv_group_desc *desc,
                       struct soq_error *err)
 {
     size_t bytes = (size_t)ocl->params.max_slots * desc->max_blocks * sizeof *group->tables;
     int rc = take_planes(group, desc, err);
 
+    if (!rc)
+        rc = take_storage(group, desc, err);
     if (!rc)
         rc = build_program(ocl, group, err);
     if (rc)
@@ -134,6 +155,7 @@ int opencl_group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
         .next = ocl->groups,
     };
     ocl->groups = group;
+    ocl->serial = 0; /* no step has told this group anything */
     rc = fill_group(ocl, group, desc, err);
     if (rc)
         opencl_group_free(self, (soq_kv_group)(uintptr_t)group);
@@ -143,14 +165,14 @@ int opencl_group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
 }
 
 /* Places for n blocks at least, here and on the device. */
-static int reserve_places(struct opencl *ocl, struct opencl_group *group, uint32_t n, struct soq_error *err)
+static int reserve_places(struct opencl *ocl, struct opencl_storage *storage, uint32_t n, struct soq_error *err)
 {
-    uint32_t n_places = group->n_places ? group->n_places : 64;
+    uint32_t n_places = storage->n_places ? storage->n_places : 64;
     cl_mem device_places = NULL;
     uint64_t *places;
     int rc;
 
-    if (n <= group->n_places)
+    if (n <= storage->n_places)
         return 0;
     while (n_places < n)
         n_places *= 2;
@@ -163,39 +185,39 @@ static int reserve_places(struct opencl *ocl, struct opencl_group *group, uint32
         return rc;
     }
     for (uint32_t i = 0; i < n_places; i++)
-        places[i] = i < group->n_places ? group->places[i] : OPENCL_NOWHERE;
-    ocl->host->free(ocl->host->ctx, group->places);
-    opencl_mem_free(ocl, group->device_places);
-    group->places = places;
-    group->device_places = device_places;
-    group->n_places = n_places;
-    group->places_changed = true;
+        places[i] = i < storage->n_places ? storage->places[i] : OPENCL_NOWHERE;
+    ocl->host->free(ocl->host->ctx, storage->places);
+    opencl_mem_free(ocl, storage->device_places);
+    storage->places = places;
+    storage->device_places = device_places;
+    storage->n_places = n_places;
+    storage->changed = true;
     return 0;
 }
 
-/* The number by which the group's kernels know the arena, or OPENCL_ARENAS. */
-static uint32_t arena_number(const struct opencl_group *group, cl_mem arena)
+/* The number by which kernels know the arena, or OPENCL_ARENAS. */
+static uint32_t arena_number(const struct opencl_storage *storage, cl_mem arena)
 {
     uint32_t free_number = OPENCL_ARENAS;
 
     for (uint32_t i = OPENCL_ARENAS; i-- > 0;) {
-        if (group->arenas[i].handle == arena)
+        if (storage->arenas[i].handle == arena)
             return i;
-        if (!group->arenas[i].handle)
+        if (!storage->arenas[i].handle)
             free_number = i;
     }
     return free_number;
 }
 
-static void forget(struct opencl_group *group, uint32_t block)
+static void forget(struct opencl_storage *storage, uint32_t block)
 {
-    uint64_t place = group->places[block];
+    uint64_t place = storage->places[block];
 
     if (place == OPENCL_NOWHERE)
         return;
-    group->places[block] = OPENCL_NOWHERE;
-    if (--group->arenas[place >> OPENCL_ARENA_SHIFT].n_blocks == 0)
-        group->arenas[place >> OPENCL_ARENA_SHIFT].handle = NULL;
+    storage->places[block] = OPENCL_NOWHERE;
+    if (--storage->arenas[place >> OPENCL_ARENA_SHIFT].n_blocks == 0)
+        storage->arenas[place >> OPENCL_ARENA_SHIFT].handle = NULL;
 }
 
 int opencl_group_slab(void *self, soq_kv_group handle, uint32_t block_class, uint32_t first_block, uint32_t n_blocks,
@@ -203,50 +225,59 @@ int opencl_group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
 {
     struct opencl *ocl = self;
     struct opencl_group *group = (struct opencl_group *)(uintptr_t)handle;
+    struct opencl_storage *storage = group->storage;
     uint64_t offset = 0;
     cl_mem arena;
     uint32_t number;
     int rc;
 
+    if (storage != &group->own)
+        return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: slabs go to the group whose storage it shares", group->index);
     if (block_class != 0)
         return plugin_fail(err, SOQ_EUNSUPPORTED, "opencl: kv group %u: block class %u is not supported", group->index,
                            block_class);
     if (first_block > SOQ_BLOCK_INDEX_MASK || n_blocks > SOQ_BLOCK_INDEX_MASK - first_block)
         return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: %u blocks from %u on are too many", group->index, n_blocks,
                            first_block);
-    rc = reserve_places(ocl, group, first_block + n_blocks, err);
+    rc = reserve_places(ocl, storage, first_block + n_blocks, err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < n_blocks; i++)
-        forget(group, first_block + i);
+        forget(storage, first_block + i);
     if (!slab)
         return 0;
     arena = opencl_mem_parent(opencl_mem(slab), &offset);
-    number = arena_number(group, arena);
+    number = arena_number(storage, arena);
     if (number == OPENCL_ARENAS)
         return plugin_fail(err, SOQ_ELIMIT,
                            "opencl: kv group %u: its slabs lie in more than %d pieces of memory; raise [backend.opencl] arena",
                            group->index, OPENCL_ARENAS);
-    group->arenas[number].handle = arena;
-    group->arenas[number].n_blocks += n_blocks;
+    storage->arenas[number].handle = arena;
+    storage->arenas[number].n_blocks += n_blocks;
     for (uint32_t i = 0; i < n_blocks; i++)
-        group->places[first_block + i] = (uint64_t)number << OPENCL_ARENA_SHIFT | (offset + i * group->block_bytes);
-    group->places_changed = true;
+        storage->places[first_block + i] = (uint64_t)number << OPENCL_ARENA_SHIFT | (offset + i * group->block_bytes);
+    storage->changed = true;
     return 0;
+}
+
+bool opencl_has_block(const struct opencl_group *group, soq_block_ref block)
+{
+    return block < group->storage->n_places && group->storage->places[block] != OPENCL_NOWHERE;
 }
 
 int opencl_upload_places(struct opencl *ocl, struct soq_error *err)
 {
     for (struct opencl_group *group = ocl->groups; group; group = group->next) {
+        struct opencl_storage *storage = &group->own;
         int rc;
 
-        if (!group->places_changed)
+        if (!storage->changed)
             continue;
-        rc = opencl_write(ocl, group->device_places, 0, group->places, group->n_places * sizeof *group->places,
+        rc = opencl_write(ocl, storage->device_places, 0, storage->places, storage->n_places * sizeof *storage->places,
                           "places of blocks", err);
         if (rc)
             return rc;
-        group->places_changed = false;
+        storage->changed = false;
     }
     return 0;
 }

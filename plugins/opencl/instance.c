@@ -115,7 +115,10 @@ void opencl_shutdown(void *self)
     if (ocl->profile)
         opencl_profile_log(ocl);
     opencl_mem_free(ocl, ocl->device_step);
-    opencl_mem_free(ocl, ocl->partials);
+    opencl_mem_free(ocl, ocl->partials.mem);
+    opencl_mem_free(ocl, ocl->shares.mem);
+    opencl_mem_free(ocl, ocl->lines.mem);
+    opencl_mem_free(ocl, ocl->lists.mem);
     opencl_programs_free(ocl);
     if (ocl->queue)
         clReleaseCommandQueue(ocl->queue);

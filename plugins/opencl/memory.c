@@ -55,6 +55,19 @@ void opencl_mem_free(struct opencl *ocl, cl_mem mem)
     clReleaseMemObject(mem);
 }
 
+int opencl_reserve(struct opencl *ocl, struct opencl_scratch *scratch, uint64_t bytes, const char *what, struct soq_error *err)
+{
+    int rc;
+
+    if (bytes <= scratch->bytes)
+        return 0;
+    opencl_mem_free(ocl, scratch->mem);
+    *scratch = (struct opencl_scratch){NULL, 0};
+    rc = opencl_mem_create(ocl, bytes, what, &scratch->mem, err);
+    scratch->bytes = rc ? 0 : bytes;
+    return rc;
+}
+
 cl_mem opencl_mem_parent(cl_mem mem, uint64_t *offset_out)
 {
     cl_mem parent = NULL;

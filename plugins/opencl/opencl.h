@@ -44,8 +44,10 @@ enum {
     X(WEIGHT, expand)                                                                                                          \
     X(KV, kv_append)                                                                                                           \
     X(KV, copy_block)                                                                                                          \
+    X(KV, kv_gather)                                                                                                           \
     X(KV, attention)                                                                                                           \
-    X(KV, attention_merge)
+    X(KV, attention_merge)                                                                                                     \
+    X(KV, attention_mass)
 
 enum opencl_kernel {
 #define OPENCL_KERNEL_ENUM(program, name) OPENCL_K_##name,
@@ -69,6 +71,12 @@ struct opencl_program {
     cl_kernel kernels[OPENCL_N_KERNELS]; /* those of the recipe */
     struct opencl_time times[OPENCL_N_KERNELS];
     struct opencl_program *next;
+};
+
+/* Device memory that grows with what is asked of it; what was in it is lost. */
+struct opencl_scratch {
+    cl_mem mem;
+    uint64_t bytes;
 };
 
 /* A piece of device memory that buffers are cut from, as sub-buffers. */
@@ -102,6 +110,18 @@ struct opencl_plane {
     uint64_t offset, tile_bytes;
 };
 
+/* Where the blocks of a group, and of those that share its slabs, lie. */
+struct opencl_storage {
+    uint64_t *places; /* [n_places]: arena << 56 | byte of each block, OPENCL_NOWHERE where there is none */
+    cl_mem device_places;
+    uint32_t n_places;
+    bool changed; /* since the places were uploaded */
+    struct {
+        cl_mem handle; /* NULL: free */
+        uint32_t n_blocks;
+    } arenas[OPENCL_ARENAS];
+};
+
 struct opencl_group {
     uint32_t index, n_layers, block_tokens, max_blocks;
     uint64_t block_bytes;
@@ -109,15 +129,10 @@ struct opencl_group {
     struct opencl_program *program;
     soq_block_ref *tables; /* [max_slots][max_blocks], what the device's will be after this step's edits */
     cl_mem device_tables;
-    uint64_t *places; /* [n_places]: arena << 56 | byte of each block, OPENCL_NOWHERE where there is none */
-    cl_mem device_places;
-    uint32_t n_places;
-    bool places_changed; /* since they were uploaded */
-    struct {
-        cl_mem handle; /* NULL: free */
-        uint32_t n_blocks;
-    } arenas[OPENCL_ARENAS];
-    bool checked; /* the blocks of the step in hand are known to be there */
+    struct opencl_storage own, *storage; /* its own or another group's */
+    /* What the step in hand has for it, found out by the first op. */
+    bool surveyed, rotated;
+    uint32_t first_entry, end_entry; /* of its segments */
     struct opencl_group *next;
 };
 
@@ -146,12 +161,13 @@ struct opencl {
     uint32_t step_capacity;
     const struct soq_step *step; /* NULL between steps */
     cl_mem device_step;
-    uint32_t n_splits; /* that hold every entry of the step's rows */
-    int failed;        /* the first failure, sticky */
+    uint64_t serial;  /* of the step whose edits and copies are done */
+    uint32_t n_lines; /* of attention mass that its rows name */
+    int failed;       /* the first failure, sticky */
     struct soq_error error;
 
-    cl_mem partials;
-    uint64_t partial_bytes;
+    struct opencl_scratch partials, shares; /* of attention: sums of splits; top and total of each row and head */
+    struct opencl_scratch lines, lists;     /* of attention mass; of kv_gather */
 
     /* How far the queue may lag behind. */
     uint32_t n_launches;
@@ -220,6 +236,8 @@ void opencl_cache_store(struct opencl *ocl, uint64_t key, cl_program program);
 /* memory.c. Device memory within the instance's limit. */
 int opencl_mem_create(struct opencl *ocl, uint64_t bytes, const char *what, cl_mem *mem_out, struct soq_error *err);
 void opencl_mem_free(struct opencl *ocl, cl_mem mem);
+/* At least so many bytes. */
+int opencl_reserve(struct opencl *ocl, struct opencl_scratch *scratch, uint64_t bytes, const char *what, struct soq_error *err);
 int opencl_write(struct opencl *ocl, cl_mem mem, uint64_t offset, const void *src, uint64_t bytes, const char *what,
                  struct soq_error *err);
 /* arena.c. A sub-buffer of an arena. */
@@ -242,6 +260,27 @@ int opencl_group_slab(void *self, soq_kv_group group, uint32_t block_class, uint
 /* What group_slab changed since the last step. */
 int opencl_upload_places(struct opencl *ocl, struct soq_error *err);
 struct opencl_group *opencl_find_group(struct opencl *ocl, uint32_t index);
+bool opencl_has_block(const struct opencl_group *group, soq_block_ref block);
+/* kv_gather.c */
+int opencl_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
+
+/* What the kernels of attention are told, as in kernels/queries.cl. */
+struct opencl_attention {
+    uint64_t key_first, key_tile, value_first, value_tile;
+    uint64_t q_offset, freq_offset;
+    uint32_t q_stride;
+    uint32_t group, layer, max_blocks;
+    uint32_t ratio;
+    uint32_t first_tile, first_split, n_splits;
+    float scale, softcap;
+    uint32_t window, sinks;
+    uint32_t rope_kind, n_rot;
+};
+/* mass.c. The lines of mass that the step's rows name, uploaded. */
+int opencl_upload_lines(struct opencl *ocl, const struct soq_step *step, struct soq_error *err);
+int opencl_check_mass(struct opencl *ocl, const struct soq_attention_args *args);
+/* Behind attention, which left the shares. */
+int opencl_attention_mass(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a);
 
 /* step.c */
 int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err);
@@ -277,6 +316,8 @@ void opencl_arg_mem(struct opencl_call *call, cl_mem mem);                   /* 
 void opencl_arg_view(struct opencl_call *call, const struct soq_view *view); /* buffer, offset and stride in elements */
 void opencl_arg_vector(struct opencl_call *call, soq_weight weight);
 void opencl_arg_arenas(struct opencl_call *call, const struct opencl_group *group);
+/* What attention and attention_mass begin with; in attention.c. */
+void opencl_arg_attention(struct opencl_call *call, const struct soq_attention_args *args, const struct opencl_attention *a);
 /* n x rows work-items, in groups of OPENCL_ITEMS of a row: the kernel finds up to OPENCL_ITEMS - 1 too many. */
 int opencl_launch_items(struct opencl_call *call, uint64_t n, uint64_t rows);
 int opencl_launch_groups(struct opencl_call *call, uint64_t x, uint64_t y, uint64_t z);

@@ -10,7 +10,8 @@ enum { SOURCES_MAX = 10 };
 static const char *const files[][SOURCES_MAX + 1] = {
     [OPENCL_OPS] = {"common", "edit_table", "norm", "rope_table", "rope", "activation", "add", "scale", "gather"},
     [OPENCL_WEIGHT] = {"common", "decode", "matvec", "matmul", "embed", "expand"},
-    [OPENCL_KV] = {"common", "blocks", "kv_append", "copy_block", "attention", "attention_merge"},
+    [OPENCL_KV] = {"common", "blocks", "kv_append", "copy_block", "kv_gather", "queries", "attention", "attention_merge",
+                   "attention_mass"},
 };
 
 static const struct {

@@ -15,6 +15,7 @@ static int check_step(struct opencl *ocl, const struct soq_step *step, struct so
         .plugin = "opencl",
         .max_rows = ocl->params.max_rows,
         .max_slots = ocl->params.max_slots,
+        .segment_flags = SOQ_SEGMENT_ROTATE | SOQ_SEGMENT_ROLLING,
         .holds = holds,
         .self = ocl,
     };
@@ -43,11 +44,6 @@ static int note_edits(struct opencl *ocl, const struct soq_step *step, struct so
     return 0;
 }
 
-static bool has_block(const struct opencl_group *group, soq_block_ref block)
-{
-    return block < group->n_places && group->places[block] != OPENCL_NOWHERE;
-}
-
 static int check_copies(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
     const struct soq_step_copy *copies = step_copies(step);
@@ -55,8 +51,8 @@ static int check_copies(struct opencl *ocl, const struct soq_step *step, struct 
     for (uint32_t i = 0; i < step->n_copies; i++) {
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
 
-        if (group &&
-            (!has_block(group, copies[i].src) || !has_block(group, copies[i].dst) || copies[i].n_tokens > group->block_tokens))
+        if (group && (!opencl_has_block(group, copies[i].src) || !opencl_has_block(group, copies[i].dst) ||
+                      copies[i].n_tokens > group->block_tokens))
             return plugin_fail(err, SOQ_EINVAL, "opencl: begin: copy %u of block %x to %x in group %u", i, copies[i].src,
                                copies[i].dst, copies[i].group);
     }
@@ -108,7 +104,7 @@ static void copy_plane(struct opencl *ocl, const struct opencl_group *group, con
     struct opencl_call call = opencl_call(ocl, 0, group->program, OPENCL_K_copy_block);
     uint32_t n = copy->n_tokens * plane->width * plane->bytes / 2;
 
-    opencl_arg_mem(&call, group->device_places);
+    opencl_arg_mem(&call, group->storage->device_places);
     opencl_arg_arenas(&call, group);
     opencl_arg_u32(&call, copy->src);
     opencl_arg_u32(&call, copy->dst);
@@ -132,28 +128,17 @@ static void copy_blocks(struct opencl *ocl, const struct soq_step *step)
     }
 }
 
-static uint32_t count_splits(const struct soq_step *step)
+/* The step and what belongs to it, to the device; then its edits and copies there. */
+static int take_step(struct opencl *ocl, const struct soq_step *step, struct soq_error *err)
 {
-    uint32_t last = 0;
+    int rc = check_copies(ocl, step, err);
 
-    for (uint32_t i = 0; i < step->n_rows; i++)
-        last = step_rows(step)[i].entry > last ? step_rows(step)[i].entry : last;
-    return last / OPENCL_SPLIT + 1;
-}
-
-int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err)
-{
-    struct opencl *ocl = self;
-    int rc = check_step(ocl, step, err);
-
-    ocl->step = NULL;
-    ocl->failed = 0;
-    if (!rc)
-        rc = check_copies(ocl, step, err);
     if (!rc)
         rc = reserve_step(ocl, step->total_bytes, err);
     if (!rc)
         rc = opencl_upload_places(ocl, err);
+    if (!rc)
+        rc = opencl_upload_lines(ocl, step, err);
     if (!rc)
         rc = note_edits(ocl, step, err);
     if (!rc) {
@@ -164,13 +149,27 @@ int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err)
         return rc;
     edit_tables(ocl, step);
     copy_blocks(ocl, step);
-    if (ocl->failed) {
+    if (ocl->failed)
         *err = ocl->error;
-        return ocl->failed;
-    }
     for (struct opencl_group *group = ocl->groups; group; group = group->next)
-        group->checked = false;
-    ocl->n_splits = count_splits(step);
+        group->surveyed = false;
+    return ocl->failed;
+}
+
+int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err)
+{
+    struct opencl *ocl = self;
+    int rc = check_step(ocl, step, err);
+
+    ocl->step = NULL;
+    ocl->failed = 0;
+    if (!rc && step->serial != ocl->serial) { /* else it comes back from another backend */
+        ocl->serial = 0;
+        rc = take_step(ocl, step, err);
+    }
+    if (rc)
+        return rc;
+    ocl->serial = step->serial;
     ocl->step = (const struct soq_step *)ocl->step_bytes;
     return 0;
 }

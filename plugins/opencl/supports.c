@@ -12,10 +12,6 @@ static int supports_kv(const struct opencl *ocl, const struct soq_op_desc *desc,
 
     if (desc->flags & SOQ_OPDESC_TREE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: steps with trees of rows are not supported");
-    if (desc->flags & SOQ_OPDESC_MASS)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: attention mass is not supported");
-    if (desc->flags & SOQ_OPDESC_ROTATE)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: segments with positions or rotation are not supported");
     if (!plain(desc->key_format, desc->key_dtype) || !plain(desc->value_format, desc->value_dtype))
         return plugin_fail(why, SOQ_EUNSUPPORTED,
                            "opencl: only plain F16 and F32 KV formats are supported, not %u of %u and %u of %u",
@@ -60,6 +56,7 @@ int opencl_supports(void *self, const struct soq_op_desc *desc, struct soq_error
         return 0;
     case SOQ_OP_ATTENTION:
     case SOQ_OP_KV_APPEND:
+    case SOQ_OP_KV_GATHER:
         return supports_kv(ocl, desc, why);
     }
     return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: op %u of kind %u is not supported", desc->op, desc->kind);

@@ -204,6 +204,8 @@ struct device_step {
     struct soq_step_copy copies[8];
 };
 
+static uint64_t device_step_serial;
+
 /* n rows of one sequence in slot 0, at positions first, first + 1, ..., tokens 0, 1, ... */
 static inline struct device_step *device_step(uint32_t n_rows, uint32_t first)
 {
@@ -212,7 +214,7 @@ static inline struct device_step *device_step(uint32_t n_rows, uint32_t first)
     s->step = (struct soq_step){
         .struct_size = sizeof s->step,
         .total_bytes = sizeof *s,
-        .serial = 1,
+        .serial = ++device_step_serial,
         .flags = SOQ_STEP_LINEAR,
         .n_rows = n_rows,
         .n_seqs = 1,

@@ -1,164 +1,6 @@
 /* Attention over blocks on an OpenCL device against a naive F64 softmax: masks, shared kv heads, windows, sinks, soft caps,
  * both plane types, odd sizes, slabs in several arenas; and that results depend on nothing but what a row sees. */
-#include "device_support.h"
-
-struct shape {
-    uint32_t n_heads, n_kv_heads, dk, dv, layers, block_tokens, dtype;
-    float softcap;
-    uint32_t window, sinks;
-    bool sink_logits;
-};
-
-/* A cache of one sequence whose keys and values the test knows, over a group whose blocks lie backwards in their slabs. */
-struct cache {
-    struct device d;
-    struct shape s;
-    soq_kv_group group;
-    soq_buffer slabs[8];
-    uint32_t n_slabs, n_blocks, n_entries;
-    struct matrix q, k, v; /* of every position */
-    soq_weight sinks;
-    float sink_values[64];
-};
-
-enum { LAYER = 1 };
-
-static uint64_t describe(const struct shape *s, uint32_t n_blocks, struct soq_kv_plane planes[2],
-                         struct soq_kv_group_desc *desc)
-{
-    uint64_t size = s->dtype == SOQ_DTYPE_F32 ? 4 : 2;
-
-    *desc = (struct soq_kv_group_desc){
-        .struct_size = sizeof *desc,
-        .kind = SOQ_GROUP_FULL,
-        .n_layers = s->layers,
-        .block_tokens = s->block_tokens,
-        .max_blocks = n_blocks,
-        .n_planes = 2,
-        .plane_stride = sizeof planes[0],
-        .planes = planes,
-    };
-    for (int i = 0; i < 2; i++) {
-        uint32_t width = i ? s->dv : s->dk;
-        uint64_t bytes = (s->block_tokens * width * size + 7) / 8 * 8;
-
-        planes[i] = (struct soq_kv_plane){
-            .struct_size = sizeof planes[0],
-            .role = i ? SOQ_PLANE_VALUE : SOQ_PLANE_KEY,
-            .heads = s->n_kv_heads,
-            .width = width,
-            .tokens_per_entry = 1,
-            .alias = -1,
-            .format = {.struct_size = sizeof planes[0].format,
-                       .kind = SOQ_FORMAT_PLAIN,
-                       .dtype = s->dtype,
-                       .tail_dtype = s->dtype,
-                       .tile_bytes = bytes},
-        };
-        desc->block_bytes += bytes * s->layers * s->n_kv_heads;
-    }
-    return desc->block_bytes;
-}
-
-/* Blocks over n_slabs slabs, filled with NaN. */
-static void add_slabs(struct cache *c, uint64_t block_bytes, uint32_t n_slabs)
-{
-    uint32_t each = (c->n_blocks + n_slabs - 1) / n_slabs;
-    uint8_t *nan = malloc(each * block_bytes);
-    struct soq_error err = SOQ_ERROR_INIT;
-
-    memset(nan, 0xff, each * block_bytes);
-    for (uint32_t first = 0; first < c->n_blocks; first += each) {
-        uint32_t n = c->n_blocks - first < each ? c->n_blocks - first : each;
-
-        c->slabs[c->n_slabs] = device_buffer(&c->d, n * block_bytes);
-        cr_assert_eq(c->d.ops->memory->buffer_write(c->d.self, c->slabs[c->n_slabs], 0, nan, n * block_bytes, &err), 0);
-        cr_assert_eq(c->d.ops->attention->group_slab(c->d.self, c->group, 0, first, n, c->slabs[c->n_slabs], &err), 0, "%s",
-                     err.text);
-        c->n_slabs++;
-    }
-    free(nan);
-}
-
-static void open_cache(struct cache *c, struct shape s, uint32_t n_entries, uint32_t n_slabs)
-{
-    struct soq_kv_plane planes[2];
-    struct soq_kv_group_desc desc;
-    struct soq_error err = SOQ_ERROR_INIT;
-
-    *c = (struct cache){.s = s, .n_entries = n_entries, .n_blocks = (n_entries + s.block_tokens - 1) / s.block_tokens};
-    device_open(&c->d, 512);
-    describe(&s, c->n_blocks, planes, &desc);
-    cr_assert_eq(c->d.ops->attention->group_create(c->d.self, &desc, &c->group, &err), 0, "%s", err.text);
-    add_slabs(c, desc.block_bytes, n_slabs);
-    c->q = device_matrix(&c->d, n_entries, s.n_heads * s.dk, 0, 1);
-    c->k = device_matrix(&c->d, n_entries, s.n_kv_heads * s.dk, 5, 2);
-    c->v = device_matrix(&c->d, n_entries, s.n_kv_heads * s.dv, 0, 3);
-    for (uint32_t h = 0; h < s.n_heads; h++)
-        c->sink_values[h] = 0.5f * (float)h - 1.0f;
-    c->sinks = s.sink_logits ? device_vector(&c->d, c->sink_values, s.n_heads) : 0;
-}
-
-static void close_cache(struct cache *c)
-{
-    struct device *d = &c->d;
-
-    d->ops->memory->weight_free(d->self, c->sinks);
-    d->ops->attention->group_free(d->self, c->group);
-    for (uint32_t i = 0; i < c->n_slabs; i++)
-        d->ops->memory->buffer_free(d->self, c->slabs[i]);
-    device_matrix_done(d, &c->q);
-    device_matrix_done(d, &c->k);
-    device_matrix_done(d, &c->v);
-    device_close(d);
-}
-
-static struct soq_step_segment segment(uint32_t first, uint32_t n)
-{
-    return (struct soq_step_segment){.n_layers = UINT32_MAX, .n_heads = UINT32_MAX, .first_entry = first, .n_entries = n};
-}
-
-static struct soq_attention_args attention_args(const struct cache *c)
-{
-    return (struct soq_attention_args){
-        .struct_size = sizeof(struct soq_attention_args),
-        .layer = LAYER,
-        .group = c->group,
-        .n_heads = c->s.n_heads,
-        .n_kv_heads = c->s.n_kv_heads,
-        .head_dim_k = c->s.dk,
-        .head_dim_v = c->s.dv,
-        .scale = 0.7f,
-        .softcap = c->s.softcap,
-        .window = c->s.window,
-        .sinks = c->s.sinks,
-        .sink_logits = c->sinks,
-    };
-}
-
-/* Appends positions [first, first + n) and, given a matrix, attends from them; results go to the same rows of out. */
-static void chunk(struct cache *c, uint32_t first, uint32_t n, struct matrix *out)
-{
-    struct device_step *step = device_step(n, first);
-    struct soq_kv_append_args append = {sizeof append, LAYER, c->group, device_rows(&c->k, first, n),
-                                        device_rows(&c->v, first, n)};
-    struct soq_attention_args args = attention_args(c);
-
-    if (first == 0)
-        for (uint32_t i = 0; i < c->n_blocks; i++)
-            step->edits[step->step.n_edits++] = (struct soq_step_edit){0, 0, i, c->n_blocks - 1 - i};
-    step->segments[0] = segment(0, first + n);
-    step->step.n_segments = step->seqs[0].n_segments = 1;
-    device_begin(&c->d, step);
-    cr_assert_eq(c->d.ops->attention->kv_append(c->d.self, &append), 0);
-    if (out) {
-        args.q = device_rows(&c->q, first, n);
-        args.out = device_rows(out, first, n);
-        cr_assert_eq(c->d.ops->attention->attention(c->d.self, &args), 0);
-    }
-    device_end(&c->d);
-    free(step);
-}
+#include "device_cache.h"
 
 static bool sees(const struct shape *s, uint32_t q, uint32_t p)
 {
@@ -198,10 +40,10 @@ static void check_shape(struct shape s, uint32_t n, uint32_t step, uint32_t atte
     struct matrix out;
     struct cache c;
 
-    open_cache(&c, s, n, n_slabs);
+    cache_open(&c, s, n, n_slabs);
     out = device_matrix(&c.d, n, s.n_heads * s.dv, 3, 4);
     for (uint32_t first = 0; first < n; first += step)
-        chunk(&c, first, n - first < step ? n - first : step, first < first_row ? NULL : &out);
+        cache_chunk(&c, first, n - first < step ? n - first : step, first < first_row ? NULL : &out);
     device_pull(&c.d, &out);
     for (uint32_t row = first_row; row < n; row += row % 5 + 1)
         for (uint32_t h = 0; h < s.n_heads; h++) {
@@ -212,7 +54,7 @@ static void check_shape(struct shape s, uint32_t n, uint32_t step, uint32_t atte
                           expected[d]);
         }
     device_matrix_done(&c.d, &out);
-    close_cache(&c);
+    cache_close(&c);
 }
 
 Test(opencl_attention, against_f64)
@@ -254,16 +96,16 @@ Test(opencl_attention, chunks_give_the_same_bits)
             struct matrix out;
             struct cache c;
 
-            open_cache(&c, shapes[k], N, 2);
+            cache_open(&c, shapes[k], N, 2);
             out = device_matrix(&c.d, N, WIDTH, 0, 5);
             for (uint32_t at = 0; at < N; at += steps[i])
-                chunk(&c, at, N - at < steps[i] ? N - at : steps[i], &out);
+                cache_chunk(&c, at, N - at < steps[i] ? N - at : steps[i], &out);
             device_pull(&c.d, &out);
             if (i == 0)
                 memcpy(first, device_at(&out, 0, 0), sizeof first);
             cr_assert_eq(memcmp(device_at(&out, 0, 0), first, sizeof first), 0, "shape %zu, by %u", k, steps[i]);
             device_matrix_done(&c.d, &out);
-            close_cache(&c);
+            cache_close(&c);
         }
     }
 }
@@ -279,12 +121,12 @@ Test(opencl_attention, segments_edits_and_copies)
     struct matrix out, again;
     struct cache c;
 
-    open_cache(&c, s, N, 3);
+    cache_open(&c, s, N, 3);
     out = device_matrix(&c.d, N, 32, 0, 4);
     again = device_matrix(&c.d, 1, 32, 0, 4);
-    chunk(&c, 0, 500, NULL);
-    chunk(&c, 500, N - 501, NULL);
-    chunk(&c, N - 1, 1, &out);
+    cache_chunk(&c, 0, 500, NULL);
+    cache_chunk(&c, 500, N - 501, NULL);
+    cache_chunk(&c, N - 1, 1, &out);
     /* Slot 2 gets the same blocks but for the last, which is a copy in the place of the first, whose entries moved. */
     for (uint32_t i = 0; i < c.n_blocks; i++)
         step->edits[step->step.n_edits++] = (struct soq_step_edit){2, 0, i, i > 3 ? c.n_blocks - 1 - i : SOQ_BLOCK_NONE};
@@ -293,9 +135,9 @@ Test(opencl_attention, segments_edits_and_copies)
     step->copies[step->step.n_copies++] = (struct soq_step_copy){0, c.n_blocks - 3, 0, N % 32};
     step->seqs[0].slot = 2;
     step->seqs[0].n_segments = step->step.n_segments = 2;
-    step->segments[0] = segment(0, 20);
-    step->segments[1] = segment(640, N - 640);
-    args = attention_args(&c);
+    step->segments[0] = cache_segment(0, 20);
+    step->segments[1] = cache_segment(640, N - 640);
+    args = cache_args(&c);
     args.q = device_rows(&c.q, N - 1, 1);
     args.out = again.view;
     device_begin(&c.d, step);
@@ -306,7 +148,7 @@ Test(opencl_attention, segments_edits_and_copies)
     cr_assert_eq(memcmp(device_at(&again, 0, 0), device_at(&out, N - 1, 0), 32 * sizeof(float)), 0);
     device_matrix_done(&c.d, &out);
     device_matrix_done(&c.d, &again);
-    close_cache(&c);
+    cache_close(&c);
     free(step);
 }
 
@@ -318,12 +160,12 @@ Test(opencl_attention, sees_nothing)
     struct matrix out;
     struct cache c;
 
-    open_cache(&c, s, 10, 1);
+    cache_open(&c, s, 10, 1);
     out = device_matrix(&c.d, 10, 32, 0, 4);
     step->edits[step->step.n_edits++] = (struct soq_step_edit){0, 0, 0, 0};
     step->step.n_segments = step->seqs[0].n_segments = 1;
-    step->segments[0] = segment(0, 0);
-    args = attention_args(&c);
+    step->segments[0] = cache_segment(0, 0);
+    args = cache_args(&c);
     args.q = c.q.view;
     args.out = out.view;
     device_begin(&c.d, step);
@@ -333,7 +175,7 @@ Test(opencl_attention, sees_nothing)
     for (uint32_t i = 0; i < 320; i++)
         cr_assert_eq(*device_at(&out, i / 32, i % 32), 0.0f);
     device_matrix_done(&c.d, &out);
-    close_cache(&c);
+    cache_close(&c);
     free(step);
 }
 
@@ -350,7 +192,7 @@ Test(opencl_attention, too_many_pieces_of_memory)
 
     setenv("SOQ_TEST_ARENA", "1", 1);
     device_open(&d, 1);
-    describe(&s, 9, planes, &desc);
+    cache_describe(&s, 9, planes, &desc);
     cr_assert_eq(d.ops->attention->group_create(d.self, &desc, &group, &err), 0, "%s", err.text);
     for (uint32_t i = 0; i < 9; i++) {
         slabs[i] = device_buffer(&d, desc.block_bytes);
@@ -374,14 +216,15 @@ Test(opencl_attention, missing_blocks)
     struct soq_error err = SOQ_ERROR_INIT;
     struct cache c;
 
-    open_cache(&c, s, 64, 2);
-    chunk(&c, 0, 40, NULL);
+    cache_open(&c, s, 64, 2);
+    cache_chunk(&c, 0, 40, NULL);
     append = (struct soq_kv_append_args){sizeof append, LAYER, c.group, device_rows(&c.k, 40, 1), device_rows(&c.v, 40, 1)};
     cr_assert_eq(c.d.ops->attention->group_slab(c.d.self, c.group, 0, 0, 1, 0, &err), 0);
     device_begin(&c.d, step);
     cr_assert_eq(c.d.ops->attention->kv_append(c.d.self, &append), -SOQ_EINVAL);
     cr_assert_eq(c.d.ops->end(c.d.self, &err), -SOQ_EINVAL);
     cr_assert(strstr(err.text, "kv_append: slot 0 of group 0 has no block for entry 40"), "%s", err.text);
+    step->step.serial++;
     step->step.n_copies = 1;
     step->copies[0] = (struct soq_step_copy){0, 0, 1, 3};
     cr_assert_eq(c.d.ops->begin(c.d.self, &step->step, &err), -SOQ_EINVAL);
@@ -389,6 +232,6 @@ Test(opencl_attention, missing_blocks)
     step->step.n_edits = 1;
     step->edits[0] = (struct soq_step_edit){0, 0, c.n_blocks, 0};
     cr_assert_eq(c.d.ops->begin(c.d.self, &step->step, &err), -SOQ_EINVAL);
-    close_cache(&c);
+    cache_close(&c);
     free(step);
 }

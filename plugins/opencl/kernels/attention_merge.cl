@@ -1,8 +1,9 @@
-/* The splits of attention.cl, merged in order: the output of each query. A sink takes its share of the mass and gives nothing; a
- * query that saw nothing gives zeros. A work-group for each tile of queries and kv head. */
+/* The splits of attention.cl, merged in order: the output of each query. A sink takes its share of the mass and gives nothing;
+ * a query that saw nothing gives zeros. shares[row][head], where wanted: the top and the total that scores are weighed with. A
+ * work-group for each tile of queries and kv head. */
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 attention_merge(const __global struct step *step, uint first_tile, uint ratio, uint n_splits, const __global float *partials,
-                const __global float *sinks, __global float *y, ulong y_offset, uint y_stride)
+                const __global float *sinks, __global float *y, ulong y_offset, uint y_stride, __global float2 *shares)
 {
     struct queries mine = find_queries(step, first_tile + get_group_id(0), ratio);
     uint kv_head = get_group_id(1), first_row = STEP_ARRAY(struct step_seq, step, seqs)[mine.seq].first_row;
@@ -31,6 +32,8 @@ attention_merge(const __global struct step *step, uint first_tile, uint ratio, u
             total = total * before + exp(sinks[head] - higher);
             sum *= before;
         }
+        if (shares && dim == 0)
+            shares[row * get_num_groups(1) * ratio + head] = (float2)(top, total);
         y[y_offset + row * y_stride + head * VALUE_WIDTH + dim] = top == -INFINITY ? 0.0f : sum / total;
     }
 }

@@ -1,7 +1,5 @@
 /* Rotates the first n_rot = 2 n_pairs elements of every head in place: pair i is (first(i), first(i) + apart). A work-item for
  * each pair of each head. */
-enum { ROPE_INTERLEAVED = 1, ROPE_HALF = 2 };
-
 __kernel void rope(uint kind, uint n_heads, uint head_dim, uint n_pairs, __global float *x, ulong x_offset, uint x_stride,
                    const __global float *table, ulong table_offset, uint table_stride)
 {
