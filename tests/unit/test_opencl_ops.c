@@ -340,7 +340,7 @@ Test(opencl_ops, supports_says_why)
          .value_format = SOQ_FORMAT_PLAIN,
          .n_heads = 1,
          .n_kv_heads = 1,
-         .flags = SOQ_OPDESC_MASS},
+         .flags = SOQ_OPDESC_TREE},
         {.op = SOQ_OP_ATTENTION,
          .key_format = SOQ_FORMAT_PLAIN,
          .value_format = SOQ_FORMAT_PLAIN,
