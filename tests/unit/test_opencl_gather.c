@@ -260,7 +260,7 @@ Test(opencl_gather, a_step_copies_once)
     blocks = read_blocks(&c, desc.block_bytes);
     cr_assert_eq(memcmp(blocks, blocks + desc.block_bytes, desc.block_bytes), 0);
     memset(blocks, 0x11, desc.block_bytes);
-    cr_assert_eq(c.d.ops->memory->buffer_write(c.d.self, c.slabs[0], 0, blocks, desc.block_bytes, &err), 0);
+    cr_assert_eq(c.d.ops->memory->buffer_write(c.d.self, c.slabs[0], 0, blocks, 2 * desc.block_bytes, &err), 0);
     free(blocks);
     device_begin(&c.d, step);
     device_end(&c.d);
