@@ -3,9 +3,9 @@
 
     kl.py --soquete build/soquete -m model.gguf --base backend.cpu.activations=f32 < text
 
-Both distributions come from `soquete logits`, of every position of the text's first tokens, which both runs read alike. Printed
-are the mean, median, 99th percentile and maximum over positions of KL(base || other) = sum p log(p / q) in nats, and how often the
-likeliest token is the same. Plain Python: some seconds for each thousand positions and ten thousand tokens of vocabulary."""
+Both distributions come from `soquete logits`, of every position of the text's first tokens, which both runs read alike.
+Printed are the mean, median, 99th percentile and maximum over positions of KL(base || other) = sum p log(p / q) in nats, and
+how often the likeliest token is the same. Plain Python: some six seconds for ten million logits."""
 import argparse
 import ast
 import json
@@ -79,13 +79,13 @@ def logits(ids, settings, args):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("-m", "--model", required=True, help="the GGUF file")
     p.add_argument("-f", "--file", help="the text; the default is standard input")
-    p.add_argument("--soquete", default="soquete", metavar="FILE", help="the program; the default is the one in PATH")
-    p.add_argument("--base", action="append", default=[], metavar="SECTION.KEY=VALUE", help="settings of the distribution to keep; may be repeated")
-    p.add_argument("--other", action="append", default=[], metavar="SECTION.KEY=VALUE", help="settings to judge; may be repeated")
-    p.add_argument("--tokens", type=int, default=512, metavar="N", help="positions")
+    p.add_argument("--soquete", default="soquete", metavar="FILE", help="the program (%(default)s)")
+    p.add_argument("--base", action="append", default=[], metavar="KEY=VALUE", help="a setting of the one to compare with")
+    p.add_argument("--other", action="append", default=[], metavar="KEY=VALUE", help="a setting of the one to judge")
+    p.add_argument("--tokens", type=int, default=512, metavar="N", help="positions (%(default)s)")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     args = p.parse_args()
     text = open(args.file).read() if args.file else sys.stdin.read()

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from measure import HERE, Failure, Results, Run, add_common, best, busy_note, cell, progress, ratio, run_main, table
+from measure import HERE, Failure, Results, Run, add_common, best, cell, progress, put, ratio, run_main, table
 
 TESTS = ["first", "threads", "neighbour", "idle"]
 PROMPT = "The capital of France is"
@@ -36,7 +36,8 @@ def drop_from_cache(path):
 
 
 def first_of_soquete(path, ids, args):
-    run = Run([args.soquete, "run", "-m", path, "--ids", ids, "-n", "1", "--temp", "0", "--json", "-c", "512", "-t", str(args.threads)])
+    options = ["--temp", "0", "--json", "-c", "512", "-t", str(args.threads)]
+    run = Run([args.soquete, "run", "-m", path, "--ids", ids, "-n", "1"] + options)
     stats = run.lines()[-1]["stats"]
     return {"engine": "soquete", "wall_s": run.seconds, "python_s": 0, "ttft_s": stats["ttft_s"],
             "rss": run.peak_bytes, "kv": stats["kv_bytes"]}
@@ -99,9 +100,10 @@ def engines(args):
 
 
 def measure_threads(path, args, results):
+    both = ["--prompt", "512", "--gen", "128", "--depth", "0"]
     for threads in [1, args.threads]:
         for engine in engines(args):
-            add_bench(path, engine, ["--prompt", "512", "--gen", "128", "--depth", "0"], threads, args, results, bench="threads")
+            add_bench(path, engine, both, threads, args, results, bench="threads")
 
 
 class BusyLoop:
@@ -127,10 +129,10 @@ def render_pairs(records, key, names):
     """Rows of the two values of a key, and how the second stands to the first."""
     rows = []
     values = sorted({r[key] for r in records})
-    for model, test, engine in dict.fromkeys((r["model"], r["test"], r["engine"]) for r in records):
-        pair = [best([r for r in records if (r["model"], r["test"], r["engine"], r[key]) == (model, test, engine, v)]) for v in values]
-        if pair[0]:
-            rows.append([model.removesuffix(".gguf"), test, engine] + [cell(v) for v in pair] + [cell(ratio(pair[-1], pair[0]), 2)])
+    for what in dict.fromkeys((r["model"], r["test"], r["engine"]) for r in records):
+        of_row = [r for r in records if (r["model"], r["test"], r["engine"]) == what]
+        pair = [best([r for r in of_row if r[key] == v]) for v in values]
+        rows.append([what[0].removesuffix(".gguf"), *what[1:]] + [cell(v) for v in pair] + [cell(ratio(pair[-1], pair[0]), 2)])
     return table(["model", "test", "engine"] + names(values) + ["ratio"], rows, 3)
 
 
@@ -190,11 +192,11 @@ def render(records):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("models", nargs="*", metavar="MODEL", help="GGUF files")
     p.add_argument("--peer", default="", metavar="COMMAND", help="the other engine's benchmark")
     p.add_argument("--only", action="append", choices=TESTS, help="one of them; may be repeated")
-    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions; the best counts")
+    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions, of which the best counts (%(default)s)")
     add_common(p)
     args = p.parse_args()
     results = Results(args.results)
@@ -204,7 +206,7 @@ def main():
         for path in args.models:
             for name in args.only or TESTS:
                 globals()["measure_" + name](path, args, results)
-    print(render(results.records))
+    put(render([r for r in results.records if r["bench"] in (args.only or TESTS)]), args.into)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def busy_seconds():
 
 
 class Run:
-    """A program that ended: its output, wall time, peak memory, CPU time, and the share of the CPUs that others used meanwhile."""
+    """A program that ended: its output, wall time, CPU time, peak memory, and what share of the CPUs others used."""
 
     def __init__(self, command, text=""):
         with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -63,7 +63,8 @@ class Run:
             err.seek(0)
             self.out, self.err = out.read().decode("utf-8", "replace"), err.read().decode("utf-8", "replace")
         if child.returncode:
-            raise Failure("%s ended with %d: %s" % (" ".join(command), child.returncode, self.err.strip()[-500:] or "no message"))
+            said = self.err.strip()[-500:] or "no message"
+            raise Failure("%s ended with %d: %s" % (" ".join(command), child.returncode, said))
         if self.others > BUSY and self.seconds > 1:
             progress("  others used %.0f %% of the CPUs meanwhile" % (100 * self.others))
 
@@ -123,11 +124,31 @@ def table(heads, rows, n_left=1):
     return "\n".join([head, rule] + body)
 
 
+def put(text, where):
+    """Prints it or, with "FILE#NAME", puts it into FILE, between the lines <!-- NAME --> and <!-- /NAME -->."""
+    if not where:
+        print(text)
+        return
+    path, _, name = where.partition("#")
+    begin, end = "<!-- %s -->\n" % name, "<!-- /%s -->\n" % name
+    try:
+        with open(path) as f:
+            before, found, rest = f.read().partition(begin)
+    except OSError as e:
+        raise Failure("%s: %s" % (path, e.strerror))
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise Failure("%s has no lines %s and %s" % (path, begin.strip(), end.strip()))
+    with open(path, "w") as f:
+        f.write(before + begin + text + "\n" + end + after)
+
+
 def add_common(parser):
-    parser.add_argument("--soquete", default="soquete", metavar="FILE", help="the program; the default is the one in PATH")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N", help="of both engines; the default is all CPUs")
+    parser.add_argument("--soquete", default="soquete", metavar="FILE", help="the program (%(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N", help="of both engines (%(default)s)")
     parser.add_argument("--results", metavar="FILE", help="JSON lines: what is there counts too, new results are appended")
     parser.add_argument("--render", action="store_true", help="measure nothing, print what --results holds")
+    parser.add_argument("--into", metavar="FILE#NAME", help="put the tables into FILE, between <!-- NAME --> and its end")
 
 
 def run_main(main):

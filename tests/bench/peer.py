@@ -3,10 +3,10 @@
 
     peer.py --soquete build/soquete --peer "/venv/bin/python peer_ik.py" models/
 
-The peer is a command that takes the options of `soquete bench` that are used here (MODEL --prompt N --gen N --depth N --threads N
---reps N) and prints JSON lines with the same keys. The engines take turns, so that a machine whose clock or neighbours change
-treats both alike, and the best of all repetitions counts. The whole takes half an hour; --only and --results let it be measured
-in pieces and put together with --render."""
+The peer is a command that takes the options of `soquete bench` that are used here (MODEL --prompt N --gen N --depth N
+--threads N --reps N) and prints JSON lines with the same keys. The engines take turns, so that a machine whose clock or
+neighbours change treats both alike, and the best of all repetitions counts. The whole takes half an hour; --only and --results
+let it be measured in pieces and put together with --render."""
 import argparse
 import json
 import os
@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 
-from measure import Failure, Results, Run, add_common, best, busy_note, cell, progress, ratio, run_main, table
+from measure import Failure, Results, Run, add_common, best, busy_note, cell, progress, put, ratio, run_main, table
 
 GEN = 128
 LANES = 8
@@ -30,20 +30,20 @@ TESTS = {
     "parallel-8": ("8 sequences over one", 0, 0),
 }
 
-# Ratios to reach, by the beginning of the model file's name.
-GOALS = {
-    "smollm2": {"prefill-512": 1.4, "prefill-4096": 1.3, "decode-0": 1.1, "decode-2048": 1.5, "decode-6000": 1.8, "parallel-8": 4},
-    "gemma3": {"prefill-512": 1.4, "prefill-4096": 1.3, "decode-0": 1.0, "decode-2048": 1.0, "decode-6000": 1.05, "parallel-8": 3},
-}
+# Ratios to reach, by the beginning of the model file's name, in the order of the tests.
+GOALS = {"smollm2": [1.4, 1.3, 1.1, 1.5, 1.8, 4], "gemma3": [1.4, 1.3, 1.0, 1.0, 1.05, 3]}
 
 # Shares of the machine's limits to reach.
-SHARES = {"prefill": ("matmul_share", "matmuls, of the int8 peak", 0.50), "decode": ("memory_share", "of the memory bandwidth", 0.85)}
+SHARES = {
+    "prefill": ("matmul_share", "matmuls, of the int8 peak", 0.50),
+    "decode": ("memory_share", "of the memory bandwidth", 0.85),
+}
 
 
 def goal(model, test):
     for name, goals in GOALS.items():
         if model.startswith(name):
-            return goals[test]
+            return goals[list(TESTS).index(test)]
     return None
 
 
@@ -57,12 +57,14 @@ def wanted(only, model, test):
 
 
 def bench_args(prompt, gen, depth, args):
-    return ["--prompt", str(prompt), "--gen", str(gen), "--depth", str(depth), "--threads", str(args.threads), "--reps", str(args.reps)]
+    values = {"prompt": prompt, "gen": gen, "depth": depth, "threads": args.threads, "reps": args.reps}
+    return [word for name, value in values.items() for word in ("--" + name, str(value))]
 
 
 def run_soquete(path, test, parallel, args):
     _, prompt, depth = TESTS[test]
-    command = [args.soquete, "bench", "-m", path, "--json", "--parallel", str(parallel), "-c", str(depth + prompt + args.gen + 64)]
+    context = depth + prompt + args.gen + 64
+    command = [args.soquete, "bench", "-m", path, "--json", "--parallel", str(parallel), "-c", str(context)]
     if args.variant:
         command += ["--backend.use=" + args.variant]
     return Run(command + bench_args(prompt, 0 if prompt else args.gen, depth, args))
@@ -81,7 +83,8 @@ def keep(results, run, test, args):
         raise Failure("an engine said nothing of %s: %s" % (test, run.err.strip()[-300:]))
     for r in records:
         results.add(dict(r, bench=test, threads=args.threads, others=round(run.others, 3), time=int(time.time())))
-        progress("  %-14s %8.1f tok/s" % (r["engine"] + (" x%d" % r["parallel"] if r.get("parallel", 1) > 1 else ""), r["best"]))
+        lanes = r.get("parallel", 1)
+        progress("  %-14s %8.1f tok/s" % (r["engine"] + (" x%d" % lanes if lanes > 1 else ""), r["best"]))
 
 
 def measure(path, test, args, results):
@@ -127,7 +130,7 @@ def shares(records):
     lines = []
     for line in compare(records):
         key, what, least = SHARES.get(line["bench"].split("-")[0], (None, None, None))
-        own = [r for r in records if (r["model"], r.get("backend"), r["bench"]) == (line["model"], line["backend"], line["bench"])]
+        own = [r for r in records if all(r.get(k) == line[k] for k in ("model", "backend", "bench"))]
         share = best(own, key) if key else None
         if share is not None:
             lines.append(dict(line, limit=what, share=share, goal=least, met=round(share, 2) >= least))
@@ -154,8 +157,8 @@ def render(records):
             out += [table(["model", "test", "share", "ours", "goal", "met"], rows, 3), ""]
     memory, int8, fp32 = (best(records, k) for k in ("memory_gb_s", "int8_gop_s", "fp32_gflop_s"))
     if memory:
-        out += ["The machine, best seen: memory %.1f GB/s, int8 %.0f GOP/s, fp32 %.0f GFLOP/s. %s" % (memory, int8, fp32,
-                                                                                               busy_note(records))]
+        machine = "The machine, best seen: memory %.1f GB/s, int8 %.0f GOP/s, fp32 %.0f GFLOP/s." % (memory, int8, fp32)
+        out += [machine + " " + busy_note(records)]
     return "\n".join(out).rstrip()
 
 
@@ -170,14 +173,14 @@ def find_models(paths):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("models", nargs="*", metavar="MODEL", help="GGUF files, or a folder with %s" % " and ".join(MODELS))
     p.add_argument("--peer", default="", metavar="COMMAND", help="the other engine's benchmark; without it ours runs alone")
-    p.add_argument("--only", action="append", metavar="NAME", help="a test (%s), a model or model/test; may be repeated" % ", ".join(TESTS))
+    p.add_argument("--only", action="append", metavar="NAME", help="model, test or model/test; the tests: " + ", ".join(TESTS))
     p.add_argument("--variant", metavar="NAME", help="the backend to force, cpu/x86-64-v3 for example")
-    p.add_argument("--rounds", type=int, default=2, metavar="N", help="turns of each engine")
-    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions in a turn, after its warm-up")
-    p.add_argument("--gen", type=int, default=GEN, metavar="N", help="tokens of the decode tests")
+    p.add_argument("--rounds", type=int, default=2, metavar="N", help="turns of each engine (%(default)s)")
+    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions in a turn, after its warm-up (%(default)s)")
+    p.add_argument("--gen", type=int, default=GEN, metavar="N", help="tokens of the decode tests (%(default)s)")
     p.add_argument("--json", action="store_true", help="print JSON lines instead of tables")
     add_common(p)
     args = p.parse_args()
@@ -197,7 +200,7 @@ def main():
         for line in compare(results.records):
             print(json.dumps(line))
     else:
-        print(render(results.records))
+        put(render(results.records), args.into)
     sys.exit(130 if interrupted else 0)
 
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Every tensor type of the reader, ours beside another engine: prefill 512 and decode 128 of one model in each type.
 
-    tensor_types.py --soquete build/soquete --peer "/venv/bin/python peer_ik.py" --quantize /venv/.../llama-quantize --dir DIR model.gguf
+    tensor_types.py --soquete build/soquete --peer "/venv/bin/python peer_ik.py" --quantize llama-quantize --dir DIR model.gguf
 
-The model is requantised with --quantize, a program that takes `--allow-requantize --pure SOURCE RESULT TYPE THREADS`, into DIR,
-where files that are there already are used. Where a row is no multiple of a type's block (256 for the K types) that program takes
-another type for the matrix: the column "in it" says what share of the matrices' bytes really is in the type."""
+The model is requantised with --quantize, a program that takes `--allow-requantize --pure SOURCE RESULT TYPE THREADS`, into
+DIR, where files that are there already are used. Where a row is no multiple of a type's block (256 for the K types) that
+program takes another type for the matrix: the column "in it" says what share of the matrices' bytes really is in the type."""
 import argparse
 import json
 import os
 import shlex
 
-from measure import Failure, Results, Run, add_common, best, busy_note, cell, progress, ratio, run_main, table
+from measure import Failure, Results, Run, add_common, best, busy_note, cell, progress, put, ratio, run_main, table
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
+TYPES = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS".split()
 TESTS = ["--prompt", "512", "--gen", "128", "--depth", "0"]
 # The quantizer's names, where they are others: a mixture is the pure type with --pure.
 FTYPES = {"Q3_K": "Q3_K_S", "Q4_K": "Q4_K_S", "Q5_K": "Q5_K_S"}
@@ -28,7 +28,8 @@ def quantise(name, args):
     os.makedirs(args.dir, exist_ok=True)
     partial = path + ".partial"
     progress("requantising to %s" % name)
-    Run(shlex.split(args.quantize) + ["--allow-requantize", "--pure", args.model, partial, FTYPES.get(name, name), str(args.threads)])
+    command = shlex.split(args.quantize) + ["--allow-requantize", "--pure", args.model, partial]
+    Run(command + [FTYPES.get(name, name), str(args.threads)])
     os.rename(partial, path)
     return path
 
@@ -44,10 +45,11 @@ def measure(name, args, results):
     path = quantise(name, args)
     share = share_of_type(path, name, args)
     tests = TESTS + ["--threads", str(args.threads), "--reps", str(args.reps)]
+    commands = [[args.soquete, "bench", "-m", path, "--json", "--no-memory"], shlex.split(args.peer) + [path]]
     for round_ in range(args.rounds):
         progress("%s, round %d of %d" % (name, round_ + 1, args.rounds))
-        for command in [[args.soquete, "bench", "-m", path, "--json", "--no-memory"] + tests, shlex.split(args.peer) + [path] + tests]:
-            run = Run(command)
+        for command in commands:
+            run = Run(command + tests)
             for record in run.lines():
                 results.add(dict(record, type=name, share=share, others=round(run.others, 3)))
                 progress("  %-14s %-6s %8.1f tok/s" % (record["engine"], record["test"], record["best"]))
@@ -69,14 +71,14 @@ def render(records):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("model", nargs="?", help="the GGUF file to requantise")
     p.add_argument("--peer", default="", metavar="COMMAND", help="the other engine's benchmark")
     p.add_argument("--quantize", metavar="COMMAND", help="the other engine's quantizer")
-    p.add_argument("--dir", default=".", help="where requantised files are")
-    p.add_argument("--only", action="append", choices=TYPES, metavar="TYPE", help="one of %s; may be repeated" % " ".join(TYPES))
-    p.add_argument("--rounds", type=int, default=1, metavar="N", help="turns of each engine")
-    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions in a turn, after its warm-up")
+    p.add_argument("--dir", default=".", help="where requantised files are (%(default)s)")
+    p.add_argument("--only", action="append", choices=TYPES, metavar="TYPE", help="one of " + " ".join(TYPES))
+    p.add_argument("--rounds", type=int, default=1, metavar="N", help="turns of each engine (%(default)s)")
+    p.add_argument("--reps", type=int, default=3, metavar="N", help="repetitions in a turn, after its warm-up (%(default)s)")
     add_common(p)
     args = p.parse_args()
     results = Results(args.results)
@@ -85,7 +87,7 @@ def main():
             raise Failure("a model and --peer are needed; see --help")
         for name in args.only or TYPES:
             measure(name, args, results)
-    print(render(results.records))
+    put(render(results.records), args.into)
 
 
 if __name__ == "__main__":

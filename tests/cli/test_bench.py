@@ -21,14 +21,14 @@ FAKE_PEER = """
 import json, sys
 a = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 for test, rate in [("pp" + a["--prompt"], 50.0), ("tg" + a["--gen"], 20.0)]:
-    print(json.dumps({"engine": "fake", "model": sys.argv[1].split("/")[-1], "test": test, "depth": int(a["--depth"]), "fa": "on",
-                      "tok_s": [rate], "best": rate}))
+    print(json.dumps({"engine": "fake", "model": sys.argv[1].split("/")[-1], "test": test, "depth": int(a["--depth"]),
+                      "fa": "on", "tok_s": [rate], "best": rate}))
 """
 
 
 def script(name, *args, rc=0, text=""):
-    done = subprocess.run([sys.executable, os.path.join(BENCH, name), *map(str, args)], input=text, capture_output=True, text=True,
-                          env=environment(), cwd=WORK, timeout=120)
+    done = subprocess.run([sys.executable, os.path.join(BENCH, name), *map(str, args)], input=text, capture_output=True,
+                          text=True, env=environment(), cwd=WORK, timeout=120)
     assert done.returncode == rc, done
     return done
 
@@ -105,13 +105,14 @@ def other_tables():
     out = tensor_types.render([{"type": "Q4_K", "share": 0.15, "engine": e, "test": t, "best": b} for e, t, b in
                                [("soquete", "pp512", 30), ("fake", "pp512", 20), ("soquete", "tg128", 9)]])
     assert "| Q4_K | 15 % | 30 | 20 | 1.50 | 9 | - | - |" in out, out
-    first = {"bench": "first", "model": "m.gguf", "cache": "cold", "engine": "soquete", "wall_s": 0.5, "python_s": 0, "ttft_s": 0.25,
-             "rss": 30 << 20, "weights": 19 << 20, "kv": 1 << 20}
+    first = {"bench": "first", "model": "m.gguf", "cache": "cold", "engine": "soquete", "wall_s": 0.5, "python_s": 0,
+             "ttft_s": 0.25, "rss": 30 << 20, "weights": 19 << 20, "kv": 1 << 20}
     pair = {"bench": "neighbour", "model": "m.gguf", "test": "tg128", "engine": "soquete", "best": 20.0, "busy": False}
     out = load.render([first, dict(first, wall_s=0.6), pair, dict(pair, best=15.0, busy=True),
                        {"bench": "idle", "model": "m.gguf", "cpu_s": 0.01, "seconds": 5}])
     assert "| m | cold | soquete | 500 | 500 | 250 | 30 | 10 |" in out, out
-    assert "| model | test | engine | alone | neighbour | ratio |" in out and "| m | tg128 | soquete | 20 | 15 | 0.75 |" in out, out
+    assert "| model | test | engine | alone | neighbour | ratio |" in out, out
+    assert "| m | tg128 | soquete | 20 | 15 | 0.75 |" in out, out
     assert "10 ms of CPU time in 5 s" in out, out
 
 
@@ -122,12 +123,19 @@ def other_tables():
 def peer_in_pieces():
     """peer.py measures in pieces and puts them together."""
     results = path("results.jsonl")
-    args = ["--soquete", PROGRAM, "--peer", fake_peer(), "--reps", 1, "--rounds", 2, "--gen", 4, "--threads", 1, "--results", results]
+    args = ["--soquete", PROGRAM, "--peer", fake_peer(), "--reps", 1, "--rounds", 2, "--gen", 4, "--results", results]
     script("peer.py", *args, LLAMA, "--only", "decode-0")
     script("peer.py", *args, LLAMA, "--only", "model/parallel-8", "--variant", "cpu/generic")
     lines = [json.loads(l) for l in script("peer.py", "--results", results, "--render", "--json").stdout.splitlines()]
-    assert [(l["bench"], l["ours"] > 0, l["peer"] == 20) for l in lines] == [("decode-0", True, True), ("parallel-8", True, False)]
+    assert [l["bench"] for l in lines] == ["decode-0", "parallel-8"] and all(l["ours"] > 0 for l in lines), lines
+    assert lines[0]["peer"] == 20 != lines[1]["peer"], lines
     assert lines[1]["backend"] == "cpu/generic" and lines[1]["peer"] > 0, lines
+    page = path("page.md", "a\n<!-- x -->\nold\n<!-- /x -->\nb\n")
+    script("peer.py", "--results", results, "--render", "--into", page + "#x")
+    with open(page) as f:
+        told = f.read()
+    assert told.startswith("a\n<!-- x -->\nBackend") and told.endswith("\n<!-- /x -->\nb\n") and "old" not in told, told
+    assert "<!-- y -->" in script("peer.py", "--results", results, "--render", "--into", page + "#y", rc=1).stderr
     with open(results) as f:
         records = [json.loads(l) for l in f]
     assert [(r["engine"], r["test"]) for r in records[:4]] == [("soquete", "tg4"), ("fake", "tg4")] * 2, records
@@ -137,17 +145,18 @@ def peer_in_pieces():
 def peer_interrupted():
     """Ctrl-C ends the measuring, not the report."""
     peer_command = fake_peer("import os, signal, time\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(10)\n")
-    done = script("peer.py", "--soquete", PROGRAM, "--peer", peer_command, "--reps", 1, "--gen", 4, "--only", "decode-0", LLAMA, rc=130)
+    args = ["--soquete", PROGRAM, "--peer", peer_command, "--reps", 1, "--gen", 4, "--only", "decode-0", LLAMA]
+    done = script("peer.py", *args, rc=130)
     assert "| model | decode, empty context |" in done.stdout and "interrupted" in done.stderr, done
 
 
 @test
 def scripts_refuse():
     """what is wrong is named, without a traceback."""
-    for args, words in [(["--soquete", PROGRAM, path("no.gguf")], "no.gguf"), (["--soquete", "/no/such/program", LLAMA], "cannot run"),
-                        (["--soquete", PROGRAM, "--peer", "false", "--only", "decode-0", "--gen", "2", "--reps", "1", LLAMA],
-                         "false"), ([], "nothing to measure")]:
-        done = script("peer.py", *args, rc=1)
+    for args, words in [([path("no.gguf")], "no.gguf"), (["--soquete", "/no/such/program", LLAMA], "cannot run"),
+                        (["--peer", "false", "--only", "decode-0", "--gen", "2", "--reps", "1", LLAMA], "false"),
+                        ([], "nothing to measure")]:
+        done = script("peer.py", "--soquete", PROGRAM, *args, rc=1)
         assert words in done.stderr and "Traceback" not in done.stderr, done
     assert "--peer" in script("tensor_types.py", rc=1).stderr and "no model" in script("load.py", rc=1).stderr
     done = script("kl.py", "--soquete", PROGRAM, "-m", LLAMA, "--base", "kv.nosuch=1", text=TEXT, rc=1)
@@ -160,7 +169,8 @@ def kl_of_activations():
     args = ["--soquete", PROGRAM, "-m", LLAMA, "--tokens", 40, "--json"]
     same = json.loads(script("kl.py", *args, text=TEXT).stdout)
     assert same["mean"] == same["max"] == 0 and same["same_top"] == 1 and same["positions"] == 40, same
-    told = json.loads(script("kl.py", *args, "--base", "backend.cpu.activations=f32", "--other", "kv.codec_k=f32", text=TEXT).stdout)
+    args += ["--base", "backend.cpu.activations=f32", "--other", "kv.codec_k=f32"]
+    told = json.loads(script("kl.py", *args, text=TEXT).stdout)
     assert 0 < told["mean"] <= told["max"] < 0.1 and told["base"] == ["backend.cpu.activations=f32"], told
 
 
