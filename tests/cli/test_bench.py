@@ -80,6 +80,8 @@ def comparison_of_limits():
                       others=0.5)]
     line, = peer.shares(records)
     assert (line["share"], line["goal"], line["met"]) == (0.9, 0.85, True), line
+    worse = dict(records[0], memory_gb_s=40, memory_share=0.3)  # of a higher limit: the first run reached 27 of 40
+    assert abs(peer.shares(records + [worse])[0]["share"] - 0.675) < 1e-9
     out = peer.render(records)
     assert "| smollm2 | decode, empty context | of the memory bandwidth | 90 % | 85 % | yes |" in out, out
     assert "memory 30.0 GB/s, int8 900 GOP/s, fp32 200 GFLOP/s" in out and "during 1 of 1 runs" in out, out
