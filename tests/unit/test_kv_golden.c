@@ -274,8 +274,6 @@ static uint32_t n_examples;
 
 static void run_all(const char *use)
 {
-    if (!strstr(use, "=cpu"))
-        return;
     for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++)
         for (size_t p = 0; p < sizeof prompts / sizeof prompts[0]; p++) {
             static struct example e;
