@@ -4,7 +4,7 @@
 
 #include "model/dequant.h"
 
-#define SCALE 0.7f
+#define SCALE ((float)SOQ__CACHE_SCALE)
 
 static struct soq_op_desc desc_of(const struct soq__cache_shape *s, uint32_t op)
 {
@@ -22,8 +22,21 @@ static struct soq_op_desc desc_of(const struct soq__cache_shape *s, uint32_t op)
 
 bool soq__cache_claimed(struct soq__rig *rig, const struct soq__cache_shape *shape)
 {
-    return (!shape->sink_logits || rig->ops->memory) && soq__rig_supports(rig, desc_of(shape, SOQ_OP_ATTENTION)) &&
+    return soq__cache_claimed_with(rig, shape, 0);
+}
+
+bool soq__cache_claimed_with(struct soq__rig *rig, const struct soq__cache_shape *shape, uint32_t flags)
+{
+    struct soq_op_desc attention = desc_of(shape, SOQ_OP_ATTENTION);
+
+    attention.flags |= flags;
+    return (!shape->sink_logits || rig->ops->memory) && soq__rig_supports(rig, attention) &&
            soq__rig_supports(rig, desc_of(shape, SOQ_OP_KV_APPEND));
+}
+
+bool soq__cache_gathers(struct soq__rig *rig, const struct soq__cache_shape *shape)
+{
+    return soq__cache_claimed(rig, shape) && soq__rig_supports(rig, desc_of(shape, SOQ_OP_KV_GATHER));
 }
 
 /* ---- The group. Planes lie in a stride that is larger than a plane. */
@@ -57,25 +70,29 @@ static struct wide_plane plane_of(const struct soq__cache_shape *s, uint32_t rol
     return wide;
 }
 
-static void create_group(struct soq__cache *c)
+static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_group storage)
 {
     struct wide_plane *planes = soq__kit_guard(c->rig->kit, 2 * sizeof *planes, 8);
-    struct soq_kv_group_desc desc = {.kind = SOQ_GROUP_FULL,
+    struct soq_kv_group_desc desc = {.index = index,
+                                     .kind = SOQ_GROUP_FULL,
                                      .n_layers = c->shape.layers,
                                      .block_tokens = c->shape.block_tokens,
                                      .max_blocks = c->n_blocks,
                                      .n_planes = 2,
                                      .plane_stride = sizeof *planes,
                                      .planes = &planes->plane,
-                                     .block_bytes = c->block_bytes};
+                                     .block_bytes = c->block_bytes,
+                                     .storage = storage};
     struct soq_error *err = soq__kit_error(c->rig->kit);
     void *box = soq__kit_box(c->rig->kit, &desc, sizeof desc);
+    soq_kv_group group = 0;
 
     planes[0] = plane_of(&c->shape, SOQ_PLANE_KEY);
     planes[1] = plane_of(&c->shape, SOQ_PLANE_VALUE);
-    soq__kit_ok(c->rig->kit, "group_create", c->rig->ops->attention->group_create(c->rig->self, box, &c->group, err), err);
+    soq__kit_ok(c->rig->kit, "group_create", c->rig->ops->attention->group_create(c->rig->self, box, &group, err), err);
     soq__kit_unbox(c->rig->kit, box, NULL, sizeof desc);
     memset(planes, 0xff, 2 * sizeof *planes); /* desc is copied */
+    return group;
 }
 
 static void fill_slab(struct soq__cache *c)
@@ -101,7 +118,7 @@ void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct so
     c->key_tile = tile_bytes(s, s->dk);
     c->value_tile = tile_bytes(s, s->dv);
     c->block_bytes = (c->key_tile + c->value_tile) * s->layers * s->n_kv_heads;
-    create_group(c);
+    c->group = create_group(c, 0, 0);
     fill_slab(c);
     c->q = soq__rig_matrix(rig, n_entries, s->n_heads * s->dk, 0, 1);
     c->k = soq__rig_matrix(rig, n_entries, s->n_kv_heads * s->dk, 5, 2);
@@ -120,6 +137,11 @@ void soq__cache_close(struct soq__cache *c)
     soq__rig_matrix_free(c->rig, &c->q);
     soq__rig_matrix_free(c->rig, &c->k);
     soq__rig_matrix_free(c->rig, &c->v);
+}
+
+soq_kv_group soq__cache_share(struct soq__cache *c, uint32_t index)
+{
+    return create_group(c, index, c->group);
 }
 
 /* ---- Steps */
@@ -144,9 +166,10 @@ void soq__cache_append(struct soq__cache *c, uint32_t first, uint32_t n)
     SOQ__SUBMIT(c->rig, c->rig->ops->attention->kv_append, args);
 }
 
-void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out, uint32_t row)
+struct soq_attention_args soq__cache_attention_args(const struct soq__cache *c, uint32_t first, uint32_t n,
+                                                    const struct soq__matrix *out, uint32_t row)
 {
-    struct soq_attention_args args = {
+    return (struct soq_attention_args){
         .layer = c->layer,
         .group = c->group,
         .n_heads = c->shape.n_heads,
@@ -161,6 +184,11 @@ void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const s
         .q = soq__matrix_rows(&c->q, first, n),
         .out = soq__matrix_rows(out, row, n),
     };
+}
+
+void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out, uint32_t row)
+{
+    struct soq_attention_args args = soq__cache_attention_args(c, first, n, out, row);
 
     SOQ__SUBMIT(c->rig, c->rig->ops->attention->attention, args);
 }

@@ -6,6 +6,8 @@
 #include "check/reference.h"
 #include "check/rig.h"
 
+#define SOQ__CACHE_SCALE 0.7 /* of scores */
+
 struct soq__cache_shape {
     uint32_t n_heads, n_kv_heads, dk, dv, layers, block_tokens, dtype;
     float softcap;
@@ -25,12 +27,17 @@ struct soq__cache {
     float sink_values[64];
 };
 
-/* Whether the backend claims the shape. */
+/* Whether the backend claims the shape; with flags SOQ_OPDESC_... beyond those that the shape has. */
 bool soq__cache_claimed(struct soq__rig *rig, const struct soq__cache_shape *shape);
+bool soq__cache_claimed_with(struct soq__rig *rig, const struct soq__cache_shape *shape, uint32_t flags);
+/* kv_gather is there and claimed. */
+bool soq__cache_gathers(struct soq__rig *rig, const struct soq__cache_shape *shape);
 /* n_entries positions; `more` blocks beyond those that they need. */
 void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *shape, uint32_t n_entries,
                      uint32_t more);
 void soq__cache_close(struct soq__cache *c);
+/* A second group of the same shape, `index` in steps, whose blocks lie in the slab of c. */
+soq_kv_group soq__cache_share(struct soq__cache *c, uint32_t index);
 
 /* The block of a table place, as the checks lay them out. */
 uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index);
@@ -38,6 +45,9 @@ uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index);
 void soq__cache_map(const struct soq__cache *c, struct soq__rig_step *s, uint32_t slot);
 /* The step's rows [0, n) append positions [first, first + n). */
 void soq__cache_append(struct soq__cache *c, uint32_t first, uint32_t n);
+/* What they attend with: the queries of these positions; results go to rows [row, row + n) of out. */
+struct soq_attention_args soq__cache_attention_args(const struct soq__cache *c, uint32_t first, uint32_t n,
+                                                    const struct soq__matrix *out, uint32_t row);
 /* They attend, with the queries of these positions; results go to rows [row, row + n) of out. */
 void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out, uint32_t row);
 /* A step of one sequence in slot 0 that does both, with edits if it begins at 0. */

@@ -88,23 +88,30 @@ static double score(const struct soq__ref_attention *a, const float *q, uint32_t
     return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
-void soq__ref_attend(const struct soq__ref_attention *a, const float *q, uint32_t position, double *out)
+void soq__ref_weigh(const struct soq__ref_attention *a, const float *q, uint32_t position, double *weights)
 {
     double most = a->sink_logit ? (double)*a->sink_logit : -INFINITY, total;
 
-    for (uint32_t p = 0; p <= position; p++)
-        most = sees(a, position, p) ? fmax(most, score(a, q, p)) : most;
-    memset(out, 0, a->dv * sizeof *out);
-    if (most == -INFINITY)
-        return;
+    for (uint32_t p = 0; p <= position; p++) {
+        weights[p] = sees(a, position, p) ? score(a, q, p) : -INFINITY;
+        most = fmax(most, weights[p]);
+    }
     total = a->sink_logit ? exp((double)*a->sink_logit - most) : 0;
     for (uint32_t p = 0; p <= position; p++) {
-        double weight = sees(a, position, p) ? exp(score(a, q, p) - most) : 0;
-
-        total += weight;
-        for (uint32_t d = 0; d < a->dv && weight > 0; d++)
-            out[d] += weight * kept(a, a->v[p * a->v_stride + d]);
+        weights[p] = weights[p] > -INFINITY ? exp(weights[p] - most) : 0;
+        total += weights[p];
     }
-    for (uint32_t d = 0; d < a->dv; d++)
-        out[d] /= total;
+    for (uint32_t p = 0; p <= position && total > 0; p++)
+        weights[p] /= total;
+}
+
+void soq__ref_attend(const struct soq__ref_attention *a, const float *q, uint32_t position, double *out)
+{
+    double weights[SOQ__REF_POSITIONS];
+
+    soq__ref_weigh(a, q, position, weights);
+    memset(out, 0, a->dv * sizeof *out);
+    for (uint32_t p = 0; p <= position; p++)
+        for (uint32_t d = 0; d < a->dv && weights[p] > 0; d++)
+            out[d] += weights[p] * kept(a, a->v[p * a->v_stride + d]);
 }

@@ -22,6 +22,8 @@ void soq__ref_rope(uint32_t kind, double *head, uint32_t n_rot, const float *inv
 /* x rounded to the nearest half float, and back. */
 double soq__ref_half(double x);
 
+enum { SOQ__REF_POSITIONS = 8192 /* that a row may see */ };
+
 /* Attention of one head. Keys and values of position p begin at k + p * k_stride and v + p * v_stride, for this head. */
 struct soq__ref_attention {
     uint32_t dk, dv;
@@ -34,6 +36,8 @@ struct soq__ref_attention {
     uint32_t hole_first, hole_last; /* these positions are not there; none: 0, 0 */
 };
 
+/* The probability of each position up to `position` for the row there, whose query is q [dk]; weights [position + 1]. */
+void soq__ref_weigh(const struct soq__ref_attention *a, const float *q, uint32_t position, double *weights);
 /* q [dk] is the query of the row at `position`, which sees positions up to itself; out [dv]. */
 void soq__ref_attend(const struct soq__ref_attention *a, const float *q, uint32_t position, double *out);
 

@@ -26,7 +26,8 @@ static const struct soq__opt opts[] = {
     SOQ__MODEL_OPTION,
     ROW(SOQ__OPT_TEXT, system, "system", 0, "TEXT", "A system message in front of the conversation."),
     ROW(SOQ__OPT_TEXT, load, "load", 0, "FILE", "Go on with the conversation that /save wrote to FILE."),
-    SOQ__SETTING("engine.max_tokens", "max-tokens", 'n', "N", "The most tokens that an answer may have."),
+    SOQ__SETTING("engine.max_tokens", "max-tokens", 'n', "N",
+                 "The most tokens that an answer may have; -1: as many as the context holds."),
     SOQ__SAMPLING_ROWS(struct chat_options),
     ROW(SOQ__OPT_TEXTS, stop, "stop", 0, "TEXT", "End an answer before TEXT; may be repeated."),
     SOQ__CONTEXT_OPTION,
@@ -55,6 +56,7 @@ struct chat {
     struct soq_buf answer;                                          /* in hand */
     struct soq_result last;                                         /* of the last answer; prompt_tokens 0: there was none */
     uint64_t prompt_tokens, cached_tokens, generated_tokens, turns; /* of all answers */
+    bool leaving;
 };
 
 /* ---- A turn */
@@ -157,6 +159,12 @@ static void say_stats(struct chat *chat, const char *arg)
     fprintf(stderr, "context    %u of %u tokens\n", soq_session_length(chat->session), chat->model->engine->context);
 }
 
+static void leave(struct chat *chat, const char *arg)
+{
+    (void)arg;
+    chat->leaving = true;
+}
+
 static const struct {
     const char *name, *arg, *help;
     chat_command *run;
@@ -165,6 +173,8 @@ static const struct {
     {"/reset", "", "forget the conversation", reset},
     {"/save", " FILE", "write the conversation as JSON messages", save},
     {"/stats", "", "speed and memory of the last answer", say_stats},
+    {"/quit", "", "leave, as Ctrl-D does", leave},
+    {"/exit", "", "the same", leave},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
@@ -230,7 +240,7 @@ static int converse(struct chat *chat, struct soq_error *err)
             rc = take_line(chat, soq__buf_str(&text), err);
         else if (!rc && event == SOQ__LINE_INTERRUPT && !soq__line_is_edited(chat->line))
             rc = soq__fail(err, SOQ_ECANCELLED, "interrupted");
-    } while (!rc && event != SOQ__LINE_END && !soq__out_lost());
+    } while (!rc && event != SOQ__LINE_END && !chat->leaving && !soq__out_lost());
     soq__buf_done(&text);
     return rc;
 }
@@ -251,6 +261,7 @@ static int begin(struct chat *chat, struct soq_error *err)
 
 static void greet(const struct chat *chat)
 {
+    soq__cli_note_template("chat", chat->model);
     if (!soq__line_is_edited(chat->line))
         return;
     fprintf(stderr, "%s%s, context %u; /help lists commands, Ctrl-D leaves%s\n", soq__term_dim(stderr),

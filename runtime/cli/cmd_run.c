@@ -25,7 +25,8 @@ static const struct soq__opt opts[] = {
     ROW(SOQ__OPT_TEXT, ids, "ids", 0, "LIST", "The prompt as token ids, 1,2,3, used exactly as they are."),
     SOQ__FLAG(struct run_options, raw, "raw", 0, "The prompt is text to continue: leave the chat template out."),
     ROW(SOQ__OPT_TEXT, system, "system", 0, "TEXT", "A system message before the prompt."),
-    SOQ__SETTING("engine.max_tokens", "max-tokens", 'n', "N", "The most tokens that the answer may have."),
+    SOQ__SETTING("engine.max_tokens", "max-tokens", 'n', "N",
+                 "The most tokens that the answer may have; -1: as many as the context holds."),
     SOQ__SAMPLING_ROWS(struct run_options),
     ROW(SOQ__OPT_TEXTS, stop, "stop", 0, "TEXT", "End the answer before TEXT; may be repeated."),
     SOQ__FLAG(struct run_options, ignore_eos, "ignore-eos", 0, "Go on where the model would end the answer."),
@@ -137,6 +138,8 @@ static int generate(struct run *run, struct soq_model *model, struct soq_session
     } else if (o->raw) {
         req.prompt = text;
     } else {
+        if (!o->quiet)
+            soq__cli_note_template("run", model);
         req.messages = messages + !o->system;
         req.n_messages = 1 + !!o->system;
     }

@@ -32,7 +32,7 @@ static int read_prompt(const char *path, struct soq_buf *out, struct soq_error *
     return 0;
 }
 
-int soq__input_prompt(const struct soq__args *args, const char *file, struct soq_buf *out, struct soq_error *err)
+static int read_any_prompt(const struct soq__args *args, const char *file, struct soq_buf *out, struct soq_error *err)
 {
     bool dash = args->n_words == 1 && strcmp(args->words[0], "-") == 0;
 
@@ -45,6 +45,15 @@ int soq__input_prompt(const struct soq__args *args, const char *file, struct soq
     if (!dash && isatty(STDIN_FILENO))
         return soq__fail(err, SOQ_EINVAL, "no prompt: give it as arguments, with -f FILE, or on standard input");
     return read_prompt("-", out, err);
+}
+
+int soq__input_prompt(const struct soq__args *args, const char *file, struct soq_buf *out, struct soq_error *err)
+{
+    int rc = read_any_prompt(args, file, out, err);
+
+    if (!rc && !out->len)
+        rc = soq__fail(err, SOQ_EINVAL, "the prompt is empty: give it as arguments, with -f FILE, or on standard input");
+    return rc;
 }
 
 int soq__input_text(const char *file, struct soq_buf *out, struct soq_error *err)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/hparams.h"
+
 struct check {
     const struct soq__gguf *g;
     soq__inspect_report_fn *report;
@@ -31,6 +33,17 @@ static void check_architecture(struct check *c)
     struct soq__gguf_str name;
 
     if (soq__gguf_string(c->g, "general.architecture", &name, &err))
+        say(c, true, "%s", err.text);
+}
+
+/* What the runtime would refuse. Vocabularies, adapters and projectors have no such layers: they are no models of their own. */
+static void check_hparams(struct check *c)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__hparams hparams;
+
+    if (soq__gguf_tensor_find(c->g, "blk.0.attn_norm.weight") && soq__gguf_find(c->g, "general.architecture") &&
+        soq__hparams_read(c->g, &hparams, &err))
         say(c, true, "%s", err.text);
 }
 
@@ -129,6 +142,7 @@ size_t soq__inspect_problems(const struct soq__gguf *g, soq__inspect_report_fn *
     struct check c = {.g = g, .report = report, .context = context};
 
     check_architecture(&c);
+    check_hparams(&c);
     check_floats(&c);
     check_vocabulary(&c);
     check_embedding(&c);

@@ -111,3 +111,10 @@ int soq__cli_model(struct soq_runtime *runtime, uint32_t max_outputs, struct soq
     soq__progress_clear();
     return rc;
 }
+
+void soq__cli_note_template(const char *command, const struct soq_model *model)
+{
+    if (!model->model->chat_template && !model->model->template_error.code)
+        soq__cli_say(command,
+                     "the model has no chat template: messages are laid out as ChatML; [model] template = FILE gives it one");
+}

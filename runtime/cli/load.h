@@ -19,4 +19,7 @@ int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer 
 /* "smollm2.gguf" of a path. */
 const char *soq__base_name(const char *path);
 
+/* Says on standard error that messages are laid out as ChatML, where the model brings no chat template. */
+void soq__cli_note_template(const char *command, const struct soq_model *model);
+
 #endif

@@ -1,6 +1,7 @@
 /* `soquete`: finds the command, takes the options that all commands share, and hands over. */
 #include <locale.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -97,6 +98,15 @@ static int take_globals(struct soq__cli_globals *globals, const char **dirs, con
 
 /* ---- Commands */
 
+/* --version behind a command, before a "--". */
+static bool wants_version(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--version") == 0)
+            return true;
+    return false;
+}
+
 static command_fn *find_command(const char *name)
 {
     const char *names[N_COMMANDS + 1] = {"help"}, *near;
@@ -123,7 +133,7 @@ static int dispatch(const struct soq__cli_globals *globals, int argc, char **arg
         soq__cli_say("", "no command; see soquete --help");
         return SOQ_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (wants_version(argc, argv)) {
         soq__out_printf("soquete %s\n", soq_version());
         return soq__out_finish("", SOQ_EXIT_OK);
     }

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/nearest.h"
 #include "cli/out.h"
+#include "config/schema.h"
 
 #define OPTS_MAX 48
 #define HELP_COLUMN 28
@@ -46,18 +47,40 @@ void soq__print_option(const char *left, const char *text)
     putchar('\n');
 }
 
+/* The default of "section.key" where it is one of the core's; NULL where it is not, or is empty. */
+static const char *default_of(const char *setting)
+{
+    for (size_t i = 0; setting && i < soq__core_key_count; i++) {
+        const struct soq__core_key *k = &soq__core_keys[i];
+        size_t n = strlen(k->section);
+
+        if (strncmp(setting, k->section, n) == 0 && setting[n] == '.' && strcmp(setting + n + 1, k->spec.option.key) == 0)
+            return *k->spec.option.default_value ? k->spec.option.default_value : NULL;
+    }
+    return NULL;
+}
+
+static void print_opt(const struct soq__opt *o)
+{
+    const char *normal = default_of(o->setting);
+    char left[80], letter[8] = "    ";
+    struct soq_buf text = SOQ_BUF_INIT;
+
+    if (o->letter)
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+    soq__buf_puts(&text, o->help);
+    if (normal)
+        soq__buf_printf(&text, " The default is %s.", normal);
+    soq__print_option(left, soq__buf_ok(&text) ? soq__buf_str(&text) : o->help);
+    soq__buf_done(&text);
+}
+
 static void print_help(const struct soq__usage *u)
 {
     printf("Usage: soquete %s [OPTION]...%s%s\n\n%s\n\n", u->command, *u->args ? " " : "", u->args, u->about);
-    for (size_t i = 0; i < u->n_opts; i++) {
-        const struct soq__opt *o = &u->opts[i];
-        char left[80], letter[8] = "    ";
-
-        if (o->letter)
-            snprintf(letter, sizeof letter, "-%c, ", o->letter);
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-        soq__print_option(left, o->help);
-    }
+    for (size_t i = 0; i < u->n_opts; i++)
+        print_opt(&u->opts[i]);
     soq__print_option("    --help", "This text.");
     printf("\nEvery command also takes --config FILE, --plugin-dir DIR and --SECTION.KEY=VALUE; see soquete --help.\n");
 }

@@ -104,6 +104,7 @@ int soq__transcript_load(struct soq__transcript *t, const char *path, struct soq
 int soq__transcript_save(const struct soq__transcript *t, const char *path, struct soq_error *err)
 {
     json_t *all = json_array();
+    FILE *file;
     int rc = 0;
 
     for (uint32_t i = 0; i < t->n && !rc; i++) {
@@ -116,7 +117,8 @@ int soq__transcript_save(const struct soq__transcript *t, const char *path, stru
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory for the conversation");
     } else {
         errno = 0;
-        if (json_dump_file(all, path, JSON_INDENT(2)))
+        file = fopen(path, "we");
+        if (!file || (json_dumpf(all, file, JSON_INDENT(2)) | (putc('\n', file) == EOF) | fclose(file)))
             rc = soq__fail(err, SOQ_EIO, "%s: cannot write: %s", path, strerror(errno));
     }
     json_decref(all);

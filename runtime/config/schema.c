@@ -66,8 +66,8 @@ const struct soq__core_key soq__core_keys[] = {
      {OPTION(SOQ_OPT_INT, "chunk", "512", .min = 1, .max = 1 << 16,
              .help = "Prompt tokens of one sequence that one step may compute.")}},
     {"engine",
-     {OPTION(SOQ_OPT_INT, "max_tokens", "512", .min = 0, .max = 1 << 24,
-             .help = "Tokens that an answer may have when the request does not say.")}},
+     {OPTION(SOQ_OPT_INT, "max_tokens", "512", .min = -1, .max = 1 << 24,
+             .help = "Tokens that an answer may have when the request does not say; -1: as many as the context holds.")}},
 
     {"backend",
      {OPTION(SOQ_OPT_STRING, "use", "cpu",
@@ -96,6 +96,10 @@ const struct soq__core_key soq__core_keys[] = {
     {"kv",
      {OPTION(SOQ_OPT_SIZE, "memory", "0", .max = -1,
              .help = "Bytes that the cache may take in all; 0: derived from the memory that is free.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_PATH, "trace", "",
+             .help =
+                 "A file that is written anew: which entries each layer and KV head keeps, as JSON lines for soquete trace.")}},
 
     {"decoding",
      {OPTION(SOQ_OPT_STRING, "sampler", "standard", .help = "The plugin that chooses the next token from the logits.")}},

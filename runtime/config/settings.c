@@ -6,6 +6,7 @@
 #include "config/settings.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -166,6 +167,15 @@ static int open_key(struct section *sec, const char *key, struct soq__setting **
     return 0;
 }
 
+/* A # behind a value is part of it. */
+static void hint_comment(const char *text, struct soq_error *err)
+{
+    size_t n = err ? strlen(err->text) : 0;
+
+    if (err && strstr(text, " #"))
+        snprintf(err->text + n, sizeof err->text - n, "; behind a value a comment begins with ';'");
+}
+
 /* Checks the default, the file's and the flag's text, and makes the last that is given the value. */
 static int settle(struct soq__setting *set, const char *file, struct soq_error *err)
 {
@@ -181,8 +191,12 @@ static int settle(struct soq__setting *set, const char *file, struct soq_error *
         if (!texts[i])
             continue;
         rc = soq__value_parse(&set->spec, texts[i], froms[i], &value, err);
-        if (rc)
-            return blame(rc, origins[i], i == 2, set->section, o->key, texts[i], err);
+        if (rc) {
+            blame(rc, origins[i], i == 2, set->section, o->key, texts[i], err);
+            if (i == 1)
+                hint_comment(texts[i], err);
+            return rc;
+        }
         soq__value_done(&set->value);
         set->value = value;
         set->origin = origins[i];

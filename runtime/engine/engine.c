@@ -113,6 +113,17 @@ static int init_layout(struct soq__engine *e, struct soq__kv_layout_params *lp, 
     return rc;
 }
 
+/* [kv] trace */
+static int init_trace(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
+{
+    const char *path = soq__settings_string(settings, "kv", "trace");
+    int rc = *path ? soq__trace_create(path, &e->trace, err) : 0;
+
+    if (e->trace)
+        e->kv.trace = soq__trace_hook(e->trace);
+    return rc;
+}
+
 static int init_cache(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
 {
     struct soq__kv_owner owners[SOQ_BACKENDS_MAX] = {0};
@@ -128,6 +139,7 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
         .chunk = e->chunk,
         .max_slots = e->max_sequences,
     };
+    int rc;
 
     for (uint32_t i = 0; i < e->exec.n_instances; i++) {
         const struct soq__instance *attention = &e->exec.instances[i];
@@ -138,7 +150,8 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
             owners[i] = (struct soq__kv_owner){memory->ops, memory->self, attention->ops, attention->self};
         }
     }
-    return soq__kv_cache_init(&e->kv, &cp, err);
+    rc = soq__kv_cache_init(&e->kv, &cp, err);
+    return rc ? rc : init_trace(e, settings, err);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------------ */
@@ -265,6 +278,7 @@ void soq__engine_free(struct soq__engine *e)
         return;
     if (e->kv.slots)
         soq__kv_cache_done(&e->kv);
+    soq__trace_free(e->trace);
     soq__step_done(&e->step);
     soq__net_done(&e->net);
     soq__kv_layout_done(&e->layout);

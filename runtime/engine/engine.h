@@ -16,6 +16,7 @@
 #include "engine/net.h"
 #include "engine/policies.h"
 #include "engine/step.h"
+#include "engine/trace.h"
 #include "soquete/soquete.h"
 
 struct soq__engine;
@@ -81,6 +82,7 @@ struct soq__engine {
     struct soq__role_instance codec_k, codec_v, sampler;
     struct soq__kv_layout layout;
     struct soq__kv_cache kv;
+    struct soq__trace *trace; /* NULL: nobody asked */
     struct soq__net net;
     struct soq__step_builder step;
     uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;

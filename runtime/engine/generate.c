@@ -248,7 +248,7 @@ static uint32_t answer_limit(const struct soq_session *s, int64_t wanted)
 {
     if (wanted == -1)
         wanted = soq__settings_int(s->model->runtime->settings, "engine", "max_tokens");
-    return wanted > s->seq->engine->context ? s->seq->engine->context + 1 : (uint32_t)wanted;
+    return wanted < 0 || wanted > s->seq->engine->context ? s->seq->engine->context + 1 : (uint32_t)wanted;
 }
 
 /* What the request says, laid over the sampler's defaults. */

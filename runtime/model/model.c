@@ -153,11 +153,11 @@ static int load_template(struct soq__model *m, const char *template_path, struct
 
     if (template_path && template_path[0]) {
         rc = soq__file_read(template_path, TEMPLATE_MAX, &file, err);
-        if (!rc)
-            rc = soq__jinja_parse(soq__buf_str(&file), file.len, &m->chat_template, err);
-        soq__buf_done(&file);
         if (rc)
+            soq__fail_prefix(err, "chat template");
+        else if ((rc = soq__jinja_parse(soq__buf_str(&file), file.len, &m->chat_template, err)))
             soq__fail_prefix(err, "chat template %s", template_path);
+        soq__buf_done(&file);
         return rc;
     }
     if (!soq__gguf_find(m->gguf, "tokenizer.chat_template"))

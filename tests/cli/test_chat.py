@@ -115,6 +115,29 @@ def commands():
 
 
 @test
+def leaves():
+    """/quit and /exit leave; what comes after them is not read."""
+    for word in ["/quit", "/exit"]:
+        result = chat(*SHORT, text="%s\n/help\n" % word)
+        assert "/help" not in result.err and not result.out, result
+
+
+@test
+def saved_text():
+    """/save ends the file with a newline."""
+    chat(*SHORT, text="hello\n/save %s\n" % path("ends.json"))
+    with open(path("ends.json")) as f:
+        assert f.read().endswith("]\n")
+
+
+@test
+def no_template():
+    """a model without a chat template: said once that ChatML is used."""
+    result = chat(*SHORT, text="hello\nhello\n")
+    assert result.err.count("ChatML") == 1, result
+
+
+@test
 def full_context():
     """a conversation that no longer fits ends piped use with a failure that names the setting."""
     result = chat(*SHORT, "-c", 64, text="hello\n" + "kalomi tenu saro " * 10 + "\n", rc=1)

@@ -24,6 +24,29 @@ def version():
 
 
 @test
+def version_of_commands():
+    """--version behind a command is the same; behind -- it is an argument."""
+    assert soquete("run", "--version").out == soquete("--version").out
+    assert soquete("run", "-m", LLAMA, "--raw", "-n", "1", "--", "--version").out != soquete("--version").out
+
+
+@test
+def help_has_defaults():
+    """--help says what the default of a setting is."""
+    assert re.search(r"-n, --max-tokens N The most tokens .* The default is 512\.", " ".join(soquete("run", "--help").out.split()))
+
+
+@test
+def comment_hint():
+    """# behind a value is no comment, which the message says."""
+    ini = path("hash.ini", "[engine]\nmax_tokens = 3 # foo\n")
+    err = soquete("config", "--config", ini, rc=2).err
+    assert "max_tokens" in err and "a comment begins with ';'" in err, err
+    fine = path("semicolon.ini", "[engine]\nmax_tokens = 3 ; foo\n")
+    assert settings("--config", fine)["engine"]["max_tokens"]["value"] == 3
+
+
+@test
 def help_lists_commands():
     """--help lists every command and the exit codes; help COMMAND is COMMAND --help."""
     out = soquete("--help").out
@@ -63,7 +86,7 @@ def wrong_values():
     """values that are no numbers, or out of range, are refused with the option, the value and what is expected."""
     for args, words in [
         (["run", "-m", LLAMA, "x", "-n", "ten"], ["ten", "integer"]),
-        (["run", "-m", LLAMA, "x", "-n", "-1"], ["-1"]),
+        (["run", "-m", LLAMA, "x", "-n", "-2"], ["-2"]),
         (["run", "-m", LLAMA, "x", "--temp", "hot"], ["--temp hot", "number"]),
         (["run", "-m", LLAMA, "x", "--temp", "nan"], ["--temp nan"]),
         (["run", "-m", LLAMA, "x", "--temp", "-1"], ["temperature", "-1"]),

@@ -234,4 +234,26 @@ def smollm_system():
     assert soquete(*args).out != soquete(*args, "--system", "You are a pirate captain called Redbeard.").out
 
 
+@test
+def empty_prompts():
+    """an empty prompt is refused with a hint."""
+    for args, text in [([""], ""), (["-"], ""), (["-f", path("empty.txt", "")], ""), ([], "\n"), (["--raw", ""], "")]:
+        assert "the prompt is empty" in soquete("run", "-m", LLAMA, *args, text=text, rc=2).err
+
+
+@test
+def unlimited():
+    """-n -1 ends where the context does."""
+    result = soquete("run", "-m", LLAMA, "--ids", "5,6,7", "-n", "-1", "-c", "20", "--ignore-eos", "--json", "-q")
+    events = result.lines()
+    assert events[-1]["reason"] == "length" and len([e for e in events if e["event"] == "token"]) >= 17, events
+
+
+@test
+def template_errors():
+    """a chat template that is not there is named once."""
+    err = soquete("run", "-m", LLAMA, "x", "--model.template=" + path("none.jinja"), rc=1).err
+    assert err.count("none.jinja") == 1 and "No such file" in err, err
+
+
 main()

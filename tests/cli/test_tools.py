@@ -283,6 +283,18 @@ def inspect():
 
 
 @test
+def inspect_unknown():
+    """inspect says what the runtime would refuse: an architecture that it does not know."""
+    with open(LLAMA, "rb") as f:
+        data = f.read()
+    assert b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama" in data
+    odd = path("odd.gguf", data.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lamma", 1))
+    result = soquete("inspect", odd, rc=None)
+    assert "lamma" in result.out + result.err and "architecture" in result.out + result.err, result
+    assert "problem" not in soquete("inspect", LLAMA).out
+
+
+@test
 def plugins():
     """plugins lists what is chosen; a name gives its keys."""
     out = soquete("plugins").out

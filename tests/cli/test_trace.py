@@ -3,7 +3,7 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
-from cli import main, path, soquete, test
+from cli import LLAMA, ids_text, main, path, soquete, test
 
 LAYERS, HEADS = 3, 2
 
@@ -128,6 +128,49 @@ def wrong_files():
     assert "expected one FILE" in soquete("trace", rc=2).err
     assert "--layer -1" in soquete("trace", "--layer", "-1", example(), rc=2).err
     assert "nodir" in soquete("trace", example(), "--svg", path("nodir/x.svg"), rc=1).err
+
+
+# ---- What the engine writes
+
+KEYS = ["event", "sequence", "position", "layer", "head", "kept", "bytes"]
+SHAPE = [(layer, head) for layer in range(2) for head in range(2)]
+
+
+def traced(prompt, n, *options):
+    name = path("traced.jsonl", "left over\n")
+    soquete("run", "-m", LLAMA, "--ids", ids_text(prompt), "-n", n, "--ignore-eos", "-q", "--kv.trace=" + name, *options)
+    with open(name) as f:
+        return [json.loads(row) for row in f]
+
+
+@test
+def traces_everything():
+    """--kv.trace=FILE: with policy = full every position stays, said once, at the end of the prompt."""
+    rows = traced(range(5, 55), 4)
+    assert [(r["layer"], r["head"]) for r in rows] == SHAPE, rows
+    for row in rows:
+        assert list(row) == KEYS and row["event"] == "keep" and row["sequence"] == 1 and row["position"] == 50
+        assert row["kept"] == list(range(50)) and row["bytes"] > 0
+
+
+@test
+def traces_selections():
+    """and of a policy that selects, what is kept after the prompt and after each later selection."""
+    rows = traced(range(5, 105), 70, "--kv.policy=snapkv", "--kv.snapkv.capacity=24", "--kv.snapkv.window=8", "--kv.snapkv.when=always",
+                  "--kv.snapkv.every=32")
+    assert sorted({r["position"] for r in rows}) == [100, 128, 160], rows
+    for row in rows:
+        position, kept = row["position"], row["kept"]
+        assert kept == sorted(set(kept)) and len(kept) == 24 and kept[-8:] == list(range(position - 8, position)), row
+    name = path("traced.jsonl")
+    assert [l["kept"] for l in soquete("trace", "--json", name).lines()] == [24 * len(SHAPE)] * 3
+
+
+@test
+def untraceable():
+    """a file that cannot be written is a failure that names the key."""
+    result = soquete("run", "-m", LLAMA, "--ids", "5,6", "--kv.trace=" + path("no/where"), rc=1)
+    assert "[kv] trace = " in result.err and "No such file" in result.err
 
 
 main()
