@@ -104,6 +104,13 @@ static inline uint32_t cpu_strip_rows(uint32_t left)
     return left == 1 ? 1 : left <= CPU_ROWS / 2 ? CPU_ROWS / 2 : CPU_ROWS;
 }
 
+/* Whether threads divide the rounding of a product's x by inputs, not by rows: rows of one strip share its cache lines. It then
+ * needs a barrier in front, too. */
+static inline bool cpu_rounds_by_inputs(uint32_t rows)
+{
+    return rows > 1 && rows <= CPU_ROWS;
+}
+
 struct cpu {
     const struct soq_host *host;
     struct soq_backend_params params;

@@ -42,7 +42,7 @@ static uint32_t views_by_row(const struct cpu_op *op, const struct soq_view *vie
     switch (op->op) {
     case SOQ_OP_MATMUL:
         views[0] = &op->args.matmul.x;
-        return op->run == cpu_run_matmul_q8;
+        return op->run == cpu_run_matmul_q8 && !cpu_rounds_by_inputs(op->args.matmul.x.rows);
     case SOQ_OP_EMBED:
         views[0] = &op->args.embed.y;
         return 1;

@@ -246,16 +246,28 @@ static void all_rows(const struct cpu *cpu, size_t index, const uint8_t *packed,
     }
 }
 
+/* Rows [first, last) of x, inputs [32 from, 32 to). */
+static void quantise_part(struct cpu *cpu, const struct soq_view *x, uint64_t first, uint64_t last, uint64_t from, uint64_t to)
+{
+    for (uint32_t r = (uint32_t)first; r < last; r++) {
+        uint32_t lane = r % CPU_ROWS, k = (uint32_t)from * CPU_BLOCK;
+
+        cpu_quantise_row(cpu_view_row(x, r) + k, (uint32_t)(to - from) * CPU_BLOCK, cpu_strip_rows(x->rows - (r - lane)), lane,
+                         strip_at(cpu, x, r - lane, k));
+    }
+}
+
+/* By rows; by inputs where the rows share a strip, and with it each cache line. */
 static void quantise(struct cpu *cpu, const struct soq_view *x, const struct cpu_thread *thread)
 {
     uint64_t first, last;
 
-    cpu_share(thread, x->rows, &first, &last);
-    for (uint32_t r = (uint32_t)first; r < last; r++) {
-        uint32_t lane = r % CPU_ROWS;
-
-        cpu_quantise_row(cpu_view_row(x, r), x->cols, cpu_strip_rows(x->rows - (r - lane)), lane,
-                         strip_at(cpu, x, r - lane, 0));
+    if (cpu_rounds_by_inputs(x->rows)) {
+        cpu_share(thread, x->cols / CPU_BLOCK, &first, &last);
+        quantise_part(cpu, x, 0, x->rows, first, last);
+    } else {
+        cpu_share(thread, x->rows, &first, &last);
+        quantise_part(cpu, x, first, last, 0, x->cols / CPU_BLOCK);
     }
     cpu_barrier_wait(thread->barrier, thread->count);
 }
