@@ -4,7 +4,7 @@
  * cases are safe. Products of one x into different y: q, k and v, or gate and up. Attention of different heads, each in a group
  * of its own. And ops that work row by row, on matrices that lie row under row: every thread has the same range of rows in each
  * of them, so a row is finished before the same thread takes it up again. The rounding of a product's x to 8 bits is such an
- * op; a barrier of its own follows it. */
+ * op, unless the rows are so few that it is divided by inputs; a barrier of its own follows it. */
 #include "cpu.h"
 
 enum { VIEWS_MAX = 3 };
