@@ -376,7 +376,7 @@ Test(cpu_ops, out_of_memory)
         struct soq_kv_plane planes[2] = {
             {sizeof planes[0], SOQ_PLANE_KEY, 1, 8, 1, -1, {sizeof planes[0].format, SOQ_FORMAT_PLAIN, .tile_bytes = 1024}},
             {sizeof planes[0], SOQ_PLANE_VALUE, 1, 8, 1, -1, {sizeof planes[0].format, SOQ_FORMAT_PLAIN, .tile_bytes = 1024}}};
-        struct soq_kv_group_desc group = {sizeof group, 0, SOQ_GROUP_FULL, 1, 32, 4, 2, sizeof planes[0], planes, 2048};
+        struct soq_kv_group_desc group = {sizeof group, 0, SOQ_GROUP_FULL, 1, 32, 4, 2, sizeof planes[0], planes, 2048, 0};
         static const float data[64 * 8];
         struct soq_weight_desc desc = {.struct_size = sizeof desc,
                                        .name = "w",
