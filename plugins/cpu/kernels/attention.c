@@ -6,11 +6,6 @@
 
 #include "kernels/attention.h"
 
-static float exp1(float x)
-{
-    return f32x8_exp(f32x8_splat(x))[0];
-}
-
 /* ---- Sums of an item ----------------------------------------------------------------------------------------------------- */
 
 static void clear(const struct item *item, struct sums *sums)
@@ -33,17 +28,25 @@ static void sum_class(struct item *item, uint64_t begin, uint32_t segment, uint3
         slot[i] = item->masks[i] ? item->part.max[i] : -INFINITY;
 }
 
-/* item->part = sums over the entries of a split. */
-static void sum_split(struct item *item, uint64_t split)
+/* The first entry of the split's first tile. */
+static uint64_t split_begin(const struct item *item, uint64_t split)
 {
-    uint64_t begin = split * SPLIT > item->begin / TOKENS * TOKENS ? split * SPLIT : item->begin / TOKENS * TOKENS;
+    return split * SPLIT > item->begin ? split * SPLIT : item->begin / TOKENS * TOKENS;
+}
+
+/* item->part = sums over the entries of a split. The split `next_split` of `next` is what the thread takes up afterwards. */
+static void sum_split(struct item *item, uint64_t split, const struct item *next, uint64_t next_split)
+{
     uint64_t end = (split + 1) * SPLIT < item->end ? (split + 1) * SPLIT : item->end;
 
     clear(item, &item->part);
-    for (; begin < end; begin += TOKENS)
+    for (uint64_t begin = split_begin(item, split); begin < end; begin += TOKENS) {
+        item->ahead = begin + TOKENS < end ? item : next;
+        item->ahead_at = begin + TOKENS < end || !next ? begin + TOKENS : split_begin(next, next_split);
         for (uint32_t s = 0, class; s < item->seq->n_segments; s++)
             if (cpu_item_class(item, s, &class))
                 sum_class(item, begin, s, class);
+    }
 }
 
 /* whole += a part, for query i. */
@@ -54,8 +57,8 @@ static void merge(struct item *item, uint32_t i, float max, float total, const f
     if (max == -INFINITY)
         return;
     top = max <= item->whole.max[i] ? item->whole.max[i] : max;
-    a = exp1(item->whole.max[i] - top);
-    b = exp1(max - top);
+    a = exp2_of1(item->whole.max[i] - top);
+    b = exp2_of1(max - top);
     item->whole.max[i] = top;
     item->whole.total[i] = item->whole.total[i] * a + total * b;
     for (size_t d = 0; d < item->dv; d += 8)
@@ -77,10 +80,10 @@ static void finish(struct item *item, uint32_t i)
         return;
     }
     if (sinks) {
-        float top = sinks[head] <= max ? max : sinks[head];
+        float sink = (float)(sinks[head] * LOG2E), top = sink <= max ? max : sink;
 
-        factor = exp1(max - top);
-        total = total * factor + exp1(sinks[head] - top);
+        factor = exp2_of1(max - top);
+        total = total * factor + exp2_of1(sink - top);
     }
     item->shares[i] = factor / total;
     for (uint32_t d = 0; d < args->head_dim_v; d++)
@@ -105,7 +108,7 @@ static void run_whole(struct item *item)
     cpu_item_load(item);
     clear(item, &item->whole);
     for (uint64_t split = first_split(item); split < end_split(item); split++) {
-        sum_split(item, split);
+        sum_split(item, split, split + 1 < end_split(item) ? item : NULL, split + 1);
         for (uint32_t i = 0; i < item->n; i++)
             merge(item, i, item->part.max[i], item->part.total[i], item->part.out + i * item->dv);
     }
@@ -143,10 +146,10 @@ static bool select_split(struct item *item, float *room, uint64_t number, uint64
     return false;
 }
 
-static void run_split(struct item *item, uint64_t split)
+static void run_split(struct item *item, uint64_t split, const struct item *next, uint64_t next_split)
 {
     cpu_item_load(item);
-    sum_split(item, split);
+    sum_split(item, split, next, next_split);
     for (uint32_t i = 0; i < item->n; i++) {
         float *p = partial(item, split, i);
 
@@ -171,13 +174,23 @@ static void merge_splits(struct item *item)
         cpu_mass_add(item);
 }
 
-/* A thread that is two such ops ahead has met the others at the barrier in between: so two rooms are enough. */
+/* Every thread knows its next piece when it begins one. A thread that is two such ops ahead has met the others at the barrier
+ * in between: so two rooms are enough. */
 static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, const struct cpu_thread *thread)
 {
-    uint64_t split;
+    struct item other = *item, *now = item, *next = &other;
+    uint64_t split, next_split = 0;
+    bool more = select_split(now, room, atomic_fetch_add(taken, 1), &split);
 
-    while (select_split(item, room, atomic_fetch_add(taken, 1), &split))
-        run_split(item, split);
+    while (more) {
+        struct item *swap = now;
+
+        more = select_split(next, room, atomic_fetch_add(taken, 1), &next_split);
+        run_split(now, split, more ? next : NULL, next_split);
+        split = next_split;
+        now = next;
+        next = swap;
+    }
     cpu_barrier_wait(thread->barrier, thread->count);
     for (uint64_t n = 0; cpu_item_select(item, n); n++) {
         item->store = room;

@@ -20,7 +20,8 @@ enum {
     STORE_BYTES = 2 << 20,               /* of weights that attention mass is taken from, at least one query's */
 };
 
-/* Numerator and denominator of a softmax over part of the entries, relative to the largest score. */
+/* Numerator and denominator of a softmax over part of the entries, relative to the largest score. Scores are in units of ln 2,
+ * so that weights are powers of two. */
 struct sums {
     float max[QUERIES], total[QUERIES]; /* max is -inf where nothing was seen */
     float *out;                         /* [QUERIES][dv] */
@@ -34,14 +35,17 @@ struct item {
     const struct soq_step *step;
     const struct soq_step_seq *seq;
     uint32_t kv_head, first, n;
-    uint32_t ratio;      /* heads per kv head */
-    uint32_t classes;    /* of segments: those of one class turn the queries alike */
-    uint64_t begin, end; /* the entries that its queries may see lie here */
-    size_t dk, dv;       /* widths; dv padded to lanes with zeros */
-    float *k, *v;        /* [dk][TOKENS], [TOKENS][dv] */
-    float *scores;       /* [QUERIES][TOKENS] */
-    float *q, *turned;   /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
-    uint32_t turned_for; /* 1 + the first segment of the class; 0: none */
+    const struct soq_step_row *rows[QUERIES]; /* of the queries */
+    uint32_t ratio;                           /* heads per kv head */
+    uint32_t classes;                         /* of segments: those of one class turn the queries alike */
+    uint64_t begin, end;                      /* the entries that its queries may see lie here */
+    size_t dk, dv;                            /* widths; dv padded to lanes with zeros */
+    float *k, *v;                             /* [dk][TOKENS], [TOKENS][dv] */
+    float *scores;                            /* [QUERIES][TOKENS] */
+    float *q, *turned;                        /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
+    uint32_t turned_for;                      /* 1 + the first segment of the class; 0: none */
+    const struct item *ahead;                 /* the item whose tile at entry ahead_at will be wanted next; NULL: not known */
+    uint64_t ahead_at;
     struct sums part, whole;
     float shares[QUERIES];   /* the probability that an entry with the largest score has */
     uint64_t masks[QUERIES]; /* bit t: the query sees entry t of the tile */
@@ -57,7 +61,6 @@ void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_atten
                       const struct cpu_thread *thread);
 /* Item number `number` of the step; false: there is none. Of a sequence those of the last rows, which see most, come first. */
 bool cpu_item_select(struct item *item, uint64_t number);
-const struct soq_step_row *cpu_item_row(const struct item *item, uint32_t query);
 uint32_t cpu_item_head(const struct item *item, uint32_t query);
 /* The segment with that number holds for the item and is the first of its class; *class_out: the number of the class. */
 bool cpu_item_class(const struct item *item, uint32_t segment, uint32_t *class_out);
@@ -78,5 +81,28 @@ const float *cpu_item_turned(struct item *item, uint32_t segment);
 void cpu_mass_clear(const struct cpu *cpu, const struct soq_attention_args *args, const struct cpu_thread *thread);
 /* Adds the probabilities of the item's queries; whole.max and shares are known. */
 void cpu_mass_add(const struct item *item);
+
+/* ---- Weights ------------------------------------------------------------------------------------------------------------- */
+
+#define LOG2E 0x1.71547652b82fep0
+
+/* 2^x for x <= 0 with a relative error below 2e-7: exactly 1 for 0, and 0 below -126. */
+VEC_INLINE f32x8 exp2_of(f32x8 x)
+{
+    f32x8 z = f32x8_max(f32x8_splat(-126.0f), x), up = z + f32x8_splat(0x1.8p23f), r = z - (up - f32x8_splat(0x1.8p23f));
+    f32x8 p = f32x8_madd(r, f32x8_splat(0x1.5bba14p-10f), f32x8_splat(0x1.3cea88p-7f));
+
+    p = f32x8_madd(p, r, f32x8_splat(0x1.c6b752p-5f));
+    p = f32x8_madd(p, r, f32x8_splat(0x1.ebf9bcp-3f));
+    p = f32x8_madd(p, r, f32x8_splat(0x1.62e42ap-1f));
+    p = f32x8_madd(p, r, f32x8_splat(1.0f));
+    p = (f32x8)((i32x8)p + ((i32x8)up << 23));
+    return f32x8_select(x < f32x8_splat(-126.0f), f32x8_splat(0.0f), p);
+}
+
+VEC_INLINE float exp2_of1(float x)
+{
+    return exp2_of(f32x8_splat(x))[0];
+}
 
 #endif

@@ -68,11 +68,6 @@ void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_atten
 
 /* ---- Queries ------------------------------------------------------------------------------------------------------------- */
 
-const struct soq_step_row *cpu_item_row(const struct item *item, uint32_t query)
-{
-    return &step_rows(item->step)[item->seq->first_row + (item->first + query) / item->ratio];
-}
-
 uint32_t cpu_item_head(const struct item *item, uint32_t query)
 {
     return item->kv_head * item->ratio + (item->first + query) % item->ratio;
@@ -175,9 +170,9 @@ uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin)
     uint64_t any = 0;
 
     for (uint32_t i = 0; i < item->n; i++) {
-        const struct soq_step_row *row = cpu_item_row(item, i);
+        const struct soq_step_row *row = item->rows[i];
 
-        if (i && row == cpu_item_row(item, i - 1)) {
+        if (i && row == item->rows[i - 1]) {
             item->masks[i] = item->masks[i - 1];
             continue;
         }
@@ -207,7 +202,7 @@ static void find_bounds(struct item *item)
 
         item->classes += first_of_class(item, s);
         for (uint32_t i = 0; i < item->n && holds(item, segment); i++) {
-            struct sight sight = sight_of(item, segment, cpu_item_row(item, i));
+            struct sight sight = sight_of(item, segment, item->rows[i]);
             int64_t from = sight.sinks > segment->first_entry ? segment->first_entry : sight.from;
 
             begin = from < sight.last && from < begin ? from : begin;
@@ -233,6 +228,8 @@ bool cpu_item_select(struct item *item, uint64_t number)
         item->kv_head = (uint32_t)(number % n_kv_heads);
         item->first = (uint32_t)((n - 1 - number / n_kv_heads) * each);
         item->n = (uint32_t)(queries - item->first < each ? queries - item->first : each);
+        for (uint32_t i = 0; i < item->n; i++)
+            item->rows[i] = &step_rows(item->step)[seq->first_row + (item->first + i) / item->ratio];
         item->turned_for = 0;
         item->mass = wants_mass(item, seq->first_row + item->first / item->ratio,
                                 (item->first + item->n - 1) / item->ratio - item->first / item->ratio + 1);

@@ -54,9 +54,9 @@ static uint32_t factors_of(const struct item *item, const float *tops, uint32_t 
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < item->n; i++) {
-        if (cpu_item_row(item, i)->mass_line != line || tops[i] == -INFINITY)
+        if (item->rows[i]->mass_line != line || tops[i] == -INFINITY)
             continue;
-        factors[n] = f32x8_exp(f32x8_splat(tops[i] - item->whole.max[i]))[0] * item->shares[i] * (float)SOQ_MASS_ONE;
+        factors[n] = exp2_of1(tops[i] - item->whole.max[i]) * item->shares[i] * (float)SOQ_MASS_ONE;
         queries[n++] = i;
     }
     return n;
@@ -98,7 +98,7 @@ static void add_line(const struct item *item, uint32_t line)
 static bool first_of_line(const struct item *item, uint32_t i, uint32_t line)
 {
     while (i-- > 0)
-        if (cpu_item_row(item, i)->mass_line == line)
+        if (item->rows[i]->mass_line == line)
             return false;
     return true;
 }
@@ -106,7 +106,7 @@ static bool first_of_line(const struct item *item, uint32_t i, uint32_t line)
 void cpu_mass_add(const struct item *item)
 {
     for (uint32_t i = 0; i < item->n; i++) {
-        uint32_t line = cpu_item_row(item, i)->mass_line;
+        uint32_t line = item->rows[i]->mass_line;
 
         if (line && first_of_line(item, i, line))
             add_line(item, line);

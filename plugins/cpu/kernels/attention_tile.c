@@ -12,24 +12,51 @@
 void cpu_item_load(struct item *item)
 {
     const struct soq_attention_args *args = item->args;
+    double scale = args->softcap > 0.0f ? args->scale : args->scale * LOG2E;
 
     for (uint32_t i = 0; i < item->n; i++) {
-        uint32_t row = item->seq->first_row + (item->first + i) / item->ratio;
+        uint32_t row = (uint32_t)(item->rows[i] - step_rows(item->step));
         const float *src = cpu_view_row(&args->q, row) + (size_t)cpu_item_head(item, i) * item->dk;
         float *q = item->q + i / BLOCK * item->dk * BLOCK + i % BLOCK;
 
         for (size_t d = 0; d < item->dk; d++)
-            q[d * BLOCK] = src[d] * args->scale;
+            q[d * BLOCK] = (float)(src[d] * scale);
     }
+}
+
+static size_t element_bytes(const struct cpu_plane *plane)
+{
+    return plane->dtype == SOQ_DTYPE_F32 ? 4 : 2;
+}
+
+/* An entry's row in a plane; NULL: its block is not there. */
+static const uint8_t *row_of(const struct item *item, const struct cpu_plane *plane, uint64_t entry)
+{
+    uint32_t tokens = item->group->block_tokens;
+    const uint8_t *block = cpu_block(item->group, item->seq->slot, (uint32_t)(entry / tokens));
+
+    return block ? block + plane->offset + ((uint64_t)item->args->layer * plane->heads + item->kv_head) * plane->tile_bytes +
+                       entry % tokens * plane->width * element_bytes(plane)
+                 : NULL;
+}
+
+/* Asks for 16 entries from t on of the tile that comes next. */
+static void fetch_ahead(const struct item *item, const struct cpu_plane *plane, uint32_t t)
+{
+    uint64_t entry = item->ahead_at + t;
+    uint32_t n = item->group->block_tokens < 16 ? item->group->block_tokens : 16;
+    const uint8_t *row = item->ahead && entry < item->ahead->end ? row_of(item->ahead, plane, entry) : NULL;
+
+    for (size_t i = 0; row && i < n * plane->width * element_bytes(plane); i += 64)
+        vec_prefetch(row + i);
 }
 
 /* Where the tile's entries lie. Those that nobody sees lie where one lies that is seen. */
 static void find_rows(const struct item *item, const struct cpu_plane *plane, uint64_t begin, uint64_t seen,
                       const uint8_t *rows[TOKENS])
 {
-    uint32_t tokens = item->group->block_tokens, n = tokens < TOKENS ? tokens : TOKENS;
-    size_t bytes = plane->width * (size_t)(plane->dtype == SOQ_DTYPE_F32 ? 4 : 2);
-    uint64_t tile = plane->offset + ((uint64_t)item->args->layer * plane->heads + item->kv_head) * plane->tile_bytes;
+    uint32_t n = item->group->block_tokens < TOKENS ? item->group->block_tokens : TOKENS;
+    size_t bytes = plane->width * element_bytes(plane);
     const uint8_t *some = NULL;
 
     for (uint32_t t = 0; t < TOKENS; t += n) {
@@ -37,8 +64,7 @@ static void find_rows(const struct item *item, const struct cpu_plane *plane, ui
         const uint8_t *row = NULL;
 
         if (here) {
-            row =
-                cpu_block(item->group, item->seq->slot, (uint32_t)((begin + t) / tokens)) + tile + (begin + t) % tokens * bytes;
+            row = row_of(item, plane, begin + t);
             some = row + (uint32_t)__builtin_ctzll(here) * bytes;
         }
         for (uint32_t i = 0; i < n; i++)
@@ -78,6 +104,7 @@ static void load_keys(struct item *item, uint64_t begin, uint64_t seen)
 
     find_rows(item, &item->group->key, begin, seen, rows);
     for (uint32_t t = 0; t < TOKENS; t += 16) {
+        fetch_ahead(item, &item->group->key, t);
         if (!(seen >> t & 0xffff))
             continue;
         if (item->group->key.dtype == SOQ_DTYPE_F32)
@@ -108,9 +135,12 @@ static void load_values(struct item *item, uint64_t begin, uint64_t seen)
     const uint8_t *rows[TOKENS];
 
     find_rows(item, &item->group->value, begin, seen, rows);
-    for (uint32_t t = 0; t < TOKENS; t++)
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        if (t % 16 == 0)
+            fetch_ahead(item, &item->group->value, t);
         if (seen >> t & 1)
             load_value(&item->group->value, rows[t], item->v + t * item->dv);
+    }
 }
 
 /* ---- Scores -------------------------------------------------------------------------------------------------------------- */
@@ -166,37 +196,46 @@ VEC_INLINE i32x8 mask_lanes(uint64_t mask)
     return -(i32x8_splat((int32_t)(mask & 255)) >> (i32x8){0, 1, 2, 3, 4, 5, 6, 7} & 1);
 }
 
-VEC_INLINE float largest(f32x8 x, float max)
+/* The largest lane. */
+VEC_INLINE float f32x8_most(f32x8 x)
 {
-    float lanes[8];
+    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){4, 5, 6, 7, 0, 1, 2, 3}));
+    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){2, 3, 0, 1, 6, 7, 4, 5}));
+    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){1, 0, 3, 2, 5, 4, 7, 6}));
+    return x[0];
+}
 
-    f32x8_store(lanes, x);
-    for (uint32_t j = 0; j < 8; j++)
-        max = lanes[j] <= max ? max : lanes[j];
-    return max;
+/* cap tanh(s / cap), then minus infinity for entries that the query does not see. */
+static void cap_and_mask(float cap, uint64_t mask, float *s)
+{
+    for (uint32_t j = 0; j < TOKENS / 8; j++) {
+        f32x8 x = f32x8_load(s + j * 8);
+
+        if (cap > 0.0f)
+            x = f32x8_splat((float)(cap * LOG2E)) * f32x8_tanh(x / f32x8_splat(cap));
+        f32x8_store(s + j * 8, f32x8_select(mask_lanes(mask >> 8 * j), x, f32x8_splat(-INFINITY)));
+    }
 }
 
 /* Scores -> weights relative to the largest score so far; returns the factor for what was summed before. */
 static float weigh(struct item *item, uint32_t i, float *s)
 {
-    float cap = item->args->softcap, max = item->part.max[i], before;
-    f32x8 x[TOKENS / 8], most = f32x8_splat(-INFINITY), sum = f32x8_splat(0.0f);
+    float max, before;
+    f32x8 x[TOKENS / 8], most, sum;
 
-    for (uint32_t j = 0; j < TOKENS / 8; j++) {
+    if (item->masks[i] != UINT64_MAX || item->args->softcap > 0.0f)
+        cap_and_mask(item->args->softcap, item->masks[i], s);
+    for (uint32_t j = 0; j < TOKENS / 8; j++)
         x[j] = f32x8_load(s + j * 8);
-        if (cap > 0.0f)
-            x[j] = f32x8_splat(cap) * f32x8_tanh(x[j] / f32x8_splat(cap));
-        if (item->masks[i] != UINT64_MAX)
-            x[j] = f32x8_select(mask_lanes(item->masks[i] >> 8 * j), x[j], f32x8_splat(-INFINITY));
-        most = f32x8_max(most, x[j]);
-    }
-    max = largest(most, max);
+    most = f32x8_max(f32x8_max(f32x8_max(x[0], x[1]), f32x8_max(x[2], x[3])),
+                     f32x8_max(f32x8_max(x[4], x[5]), f32x8_max(x[6], x[7])));
+    max = f32x8_most(f32x8_max(most, f32x8_splat(item->part.max[i])));
     for (uint32_t j = 0; j < TOKENS / 8; j++) {
-        x[j] = f32x8_exp(x[j] - f32x8_splat(max));
-        sum += x[j];
+        x[j] = exp2_of(x[j] - f32x8_splat(max));
         f32x8_store(s + j * 8, x[j]);
     }
-    before = f32x8_exp(f32x8_splat(item->part.max[i] - max))[0];
+    sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    before = exp2_of1(item->part.max[i] - max);
     item->part.max[i] = max;
     item->part.total[i] = item->part.total[i] * before + f32x8_sum(sum);
     return before;

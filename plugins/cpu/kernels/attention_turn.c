@@ -43,7 +43,7 @@ const float *cpu_item_turned(struct item *item, uint32_t segment)
     for (uint32_t i = 0; i < item->n; i++) {
         size_t place = i / BLOCK * item->dk * BLOCK + i % BLOCK;
 
-        turn(item, distance_of(item, s, cpu_item_row(item, i)), item->q + place, item->turned + place);
+        turn(item, distance_of(item, s, item->rows[i]), item->q + place, item->turned + place);
     }
     item->turned_for = segment + 1;
     return item->turned;
