@@ -1,16 +1,22 @@
 /* Buffers: host memory, the handle is the address. */
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu.h"
 #include "weights.h"
 
+enum { HUGE_PAGE = 2 << 20 };
+
 static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *buffer_out, struct soq_error *err)
 {
     struct cpu *cpu = self;
-    void *p = bytes <= SIZE_MAX - 64 ? cpu->host->alloc(cpu->host->ctx, bytes ? bytes : 1, 64) : NULL;
+    size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
+    void *p = bytes <= SIZE_MAX - align ? cpu->host->alloc(cpu->host->ctx, bytes ? bytes : 1, align) : NULL;
 
     if (!p)
         return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: a buffer of %llu bytes", (unsigned long long)bytes);
+    if (align == HUGE_PAGE)
+        madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     *buffer_out = (soq_buffer)(uintptr_t)p;
     return 0;
 }
