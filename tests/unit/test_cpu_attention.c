@@ -109,7 +109,7 @@ Test(cpu_attention, chunks_and_threads_give_the_same_bits)
         const char *threads;
         uint32_t step;
     } ways[] = {{"1", 512}, {"2", 1}, {"3", 1}, {"2", 7}, {"3", 100}};
-    static const struct shape shapes[] = {{6, 2, 24, 24, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, true},
+    static const struct shape shapes[] = {{6, 2, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, true},
                                           {6, 2, 24, 24, 2, 32, SOQ_DTYPE_F32, 0, 600, 4, false}};
     enum { N = 1100 };
 

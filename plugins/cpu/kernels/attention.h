@@ -15,6 +15,7 @@ enum {
     TOKENS = 64, /* entries of a tile: bits of a mask */
     SPLIT = 256, /* entries that are summed up before they are merged */
     SPLIT_TILES = SPLIT / TOKENS,
+    ROWS = 16, /* entries that are transposed at once */
     QUERIES = 48,
     BLOCK = VEC_REGISTERS >= 32 ? 6 : 3, /* queries whose sums of four vectors fit into registers */
     STORE_BYTES = 2 << 20,               /* of weights that attention mass is taken from, at least one query's */
@@ -41,6 +42,7 @@ struct item {
     uint64_t begin, end;                      /* the entries that its queries may see lie here */
     size_t dk, dv;                            /* widths; dv padded to lanes with zeros */
     float *k, *v;                             /* [dk][TOKENS], [TOKENS][dv] */
+    uint8_t *lines;                           /* ROWS entries of a plane, where they do not lie next to each other */
     float *scores;                            /* [QUERIES][TOKENS] */
     float *q, *turned;                        /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
     uint32_t turned_for;                      /* 1 + the first segment of the class; 0: none */

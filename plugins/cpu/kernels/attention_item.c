@@ -3,7 +3,7 @@
 
 static size_t padded(uint32_t width)
 {
-    return ((size_t)width + 7) / 8 * 8;
+    return ((size_t)width + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
 }
 
 /* ---- Scratch ------------------------------------------------------------------------------------------------------------- */
@@ -12,7 +12,8 @@ uint64_t cpu_attention_scratch(const struct cpu_group *group)
 {
     size_t dk = group->key.width, dv = padded(group->value.width);
 
-    return (2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv) * sizeof(float) + 64;
+    return (2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv + ROWS * (dk > dv ? dk : dv)) *
+           sizeof(float);
 }
 
 /* An upper bound: slots of weights for any item of the sequence. */
@@ -63,7 +64,8 @@ void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_atten
     item->whole.out = item->part.out + QUERIES * item->dv;
     item->q = item->whole.out + QUERIES * item->dv;
     item->turned = item->q + QUERIES * item->dk;
-    item->room = item->turned + QUERIES * item->dk;
+    item->lines = (uint8_t *)(item->turned + QUERIES * item->dk);
+    item->room = item->turned + QUERIES * item->dk + ROWS * (item->dk > item->dv ? item->dk : item->dv);
 }
 
 /* ---- Queries ------------------------------------------------------------------------------------------------------------- */

@@ -56,15 +56,17 @@ VEC_INLINE float f32x8_sum(f32x8 v)
     return out[0];
 }
 
-/* Eight columns of sixteen rows of F16, that begin at the same offset, to columns of sixteen F32 that lie stride apart. */
-VEC_INLINE void f16x8_transpose16(const uint8_t *const *rows, size_t offset, float *out, size_t stride)
+/* Sixteen F16 of a column, and eight columns of sixteen rows that lie stride bytes apart. */
+typedef __m256i column16;
+
+VEC_INLINE void column16_load8(const uint8_t *rows, size_t stride, column16 *out)
 {
     __m256i x[8], y[8];
 
     /* Rows t and t + 8 in the halves. */
-    for (int t = 0; t < 8; t++)
-        x[t] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows[t] + offset))),
-                                       _mm_loadu_si128((const __m128i *)(rows[t + 8] + offset)), 1);
+    for (size_t t = 0; t < 8; t++)
+        x[t] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(rows + t * stride))),
+                                       _mm_loadu_si128((const __m128i *)(rows + (t + 8) * stride)), 1);
     for (int t = 0; t < 8; t += 2) {
         y[t] = _mm256_unpacklo_epi16(x[t], x[t + 1]); /* columns 0 to 3 of two rows */
         y[t + 1] = _mm256_unpackhi_epi16(x[t], x[t + 1]);
@@ -75,12 +77,8 @@ VEC_INLINE void f16x8_transpose16(const uint8_t *const *rows, size_t offset, flo
             x[t + 2 * i + 1] = _mm256_unpackhi_epi32(y[t + i], y[t + 2 + i]);
         }
     for (int i = 0; i < 4; i++) {
-        y[2 * i] = _mm256_unpacklo_epi64(x[i], x[4 + i]); /* a column of eight rows */
-        y[2 * i + 1] = _mm256_unpackhi_epi64(x[i], x[4 + i]);
-    }
-    for (int d = 0; d < 8; d++) {
-        _mm256_storeu_ps(out + (size_t)d * stride, _mm256_cvtph_ps(_mm256_castsi256_si128(y[d])));
-        _mm256_storeu_ps(out + (size_t)d * stride + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(y[d], 1)));
+        out[2 * i] = _mm256_unpacklo_epi64(x[i], x[4 + i]); /* a column of eight rows */
+        out[2 * i + 1] = _mm256_unpackhi_epi64(x[i], x[4 + i]);
     }
 }
 

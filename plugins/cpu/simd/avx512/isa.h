@@ -63,4 +63,11 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return sum;
 }
 
+/* All of them. */
+VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
+{
+    (void)part;
+    return _mm512_cvtph_ps(*column);
+}
+
 #endif

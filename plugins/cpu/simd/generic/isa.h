@@ -136,18 +136,28 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return total + (((vi)((u32x8)pairs << 16) >> 16) + (pairs >> 16)) * factor;
 }
 
-#include "simd/lanes8.h"
+/* Sixteen F16 of a column, widened, and eight columns of sixteen rows that lie stride bytes apart. */
+typedef struct {
+    float x[16];
+} column16;
 
-/* Eight columns of sixteen rows of F16, that begin at the same offset, to columns of sixteen F32 that lie stride apart. */
-VEC_INLINE void f16x8_transpose16(const uint8_t *const *rows, size_t offset, float *out, size_t stride)
+VEC_INLINE void column16_load8(const uint8_t *rows, size_t stride, column16 *out)
 {
-    for (int t = 0; t < 16; t++) {
-        f32x8 x = f32x8_from_f16(rows[t] + offset);
+    for (size_t t = 0; t < 16; t++) {
+        f32x8 x = f32x8_from_f16(rows + t * stride);
 
         for (int d = 0; d < 8; d++)
-            out[(size_t)d * stride + (size_t)t] = x[d];
+            out[d].x[t] = x[d];
     }
 }
+
+/* Eight of them, the first or the last. */
+VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
+{
+    return vf_load(column->x + part * 8);
+}
+
+#include "simd/lanes8.h"
 
 /* A hint that the line at p will be wanted. */
 VEC_INLINE void vec_prefetch(const void *p)

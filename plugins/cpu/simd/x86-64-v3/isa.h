@@ -34,6 +34,12 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return total + (vi)_mm256_madd_epi16(sum, _mm256_set1_epi16((short)factor));
 }
 
+/* Eight of them, the first or the last. */
+VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
+{
+    return _mm256_cvtph_ps(part ? _mm256_extracti128_si256(*column, 1) : _mm256_castsi256_si128(*column));
+}
+
 #include "simd/lanes8.h"
 
 #endif
