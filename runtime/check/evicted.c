@@ -289,8 +289,8 @@ static void check_storage(struct soq__kit *kit)
     struct soq__rig rig;
 
     soq__rig_open(&rig, kit);
-    if (!soq__cache_gathers(&rig, &s))
-        soq__kit_skip(kit, "does not have kv_gather: nothing is selected, and groups have storage of their own");
+    if (!soq__cache_claimed(&rig, &s))
+        soq__kit_skip(kit, "does not claim it");
     soq__cache_open(&c, &rig, &s, N, BLOCKS);
     other = c;
     other.group = soq__cache_share(&c, 1);
