@@ -31,6 +31,7 @@ attention_merge(const __global struct step *step, uint first_tile, uint ratio, u
 
             total = total * before + exp(sinks[head] - higher);
             sum *= before;
+            top = higher;
         }
         if (shares && dim == 0)
             shares[row * get_num_groups(1) * ratio + head] = (float2)(top, total);
