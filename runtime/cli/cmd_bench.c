@@ -383,6 +383,8 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
     int rc = raise_sequences(runtime, b->options->parallel, err);
 
     if (!rc)
+        rc = soq__cli_no_prefixes(runtime, err);
+    if (!rc)
         rc = soq__cli_model(runtime, 0, &b->model, err);
     if (!rc && !b->options->no_memory) {
         soq__progress("measuring the machine");

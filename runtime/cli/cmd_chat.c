@@ -9,12 +9,13 @@
 #include "cli/options.h"
 #include "cli/out.h"
 #include "cli/sampling.h"
+#include "cli/session_file.h"
 #include "cli/stats.h"
 #include "cli/term.h"
 #include "cli/transcript.h"
 
 struct chat_options {
-    const char *system, *load;
+    const char *system, *load, *session;
     bool no_history;
     struct soq__texts stop;
     struct soq__sampling_options sampling;
@@ -26,6 +27,7 @@ static const struct soq__opt opts[] = {
     SOQ__MODEL_OPTION,
     ROW(SOQ__OPT_TEXT, system, "system", 0, "TEXT", "A system message in front of the conversation."),
     ROW(SOQ__OPT_TEXT, load, "load", 0, "FILE", "Go on with the conversation that /save wrote to FILE."),
+    SOQ__SESSION_OPTION(struct chat_options),
     SOQ__SETTING("engine.max_tokens", "max-tokens", 'n', "N",
                  "The most tokens that an answer may have; -1: as many as the context holds."),
     SOQ__SAMPLING_ROWS(struct chat_options),
@@ -152,7 +154,7 @@ static void say_stats(struct chat *chat, const char *arg)
 {
     (void)arg;
     if (chat->last.prompt_tokens)
-        soq__stats_print(&chat->last, stderr);
+        soq__stats_print(&chat->last, chat->model, stderr);
     fprintf(stderr, "in all     %llu answers, %llu prompt tokens of which %llu cached, %llu generated\n",
             (unsigned long long)chat->turns, (unsigned long long)chat->prompt_tokens, (unsigned long long)chat->cached_tokens,
             (unsigned long long)chat->generated_tokens);
@@ -245,15 +247,21 @@ static int converse(struct chat *chat, struct soq_error *err)
     return rc;
 }
 
+/* The conversation so far: of the session's file or of the other one. */
 static int begin(struct chat *chat, struct soq_error *err)
 {
     const struct chat_options *o = chat->options;
-    int rc = 0;
+    int rc = soq__session_file_open(chat->model, o->session, &chat->transcript, &chat->session, err);
 
-    if (o->load)
+    if (!rc && !chat->transcript.n && soq_session_length(chat->session))
+        rc = soq__fail(err, SOQ_EINVAL, "--session: %s holds no conversation but a text; go on with soquete run --raw",
+                       o->session);
+    if (!rc && o->load && chat->transcript.n)
+        rc = soq__fail(err, SOQ_EINVAL, "--load: the conversation in %s has begun already", o->session);
+    else if (!rc && o->load)
         rc = soq__transcript_load(&chat->transcript, o->load, err);
     if (!rc && o->system && chat->transcript.n)
-        rc = soq__fail(err, SOQ_EINVAL, "--system: the conversation in %s has begun already", o->load);
+        rc = soq__fail(err, SOQ_EINVAL, "--system: the conversation in %s has begun already", o->load ? o->load : o->session);
     else if (!rc && o->system)
         rc = soq__transcript_add(&chat->transcript, "system", o->system, err);
     return rc;
@@ -278,19 +286,19 @@ static int talk(struct chat *chat, const struct soq__args *args, struct soq_erro
     soq__interrupt_catch();
     rc = soq__cli_runtime(args, &runtime, err);
     if (!rc)
-        rc = begin(chat, err);
-    if (!rc)
         rc = soq__cli_model(runtime, 0, &chat->model, err);
     if (!rc)
-        rc = soq__sampling_build(chat->model, &chat->options->sampling, &chat->sampling, err);
+        rc = begin(chat, err);
     if (!rc)
-        rc = soq_session_create(chat->model, &chat->session, err);
+        rc = soq__sampling_build(chat->model, &chat->options->sampling, &chat->sampling, err);
     if (!rc)
         rc = soq__line_create(!chat->options->no_history, &chat->line, err);
     if (!rc) {
         greet(chat);
         rc = converse(chat, err);
     }
+    if (!rc)
+        rc = soq__session_file_save(chat->session, chat->options->session, &chat->transcript, err);
     soq__line_free(chat->line);
     soq_session_free(chat->session);
     soq_model_free(chat->model);

@@ -138,6 +138,8 @@ int soq__cmd_logits(const struct soq__cli_globals *globals, int argc, char **arg
         if (!rc)
             rc = read_ids(&options, &ids, &err);
         if (!rc)
+            rc = soq__cli_no_prefixes(runtime, &err);
+        if (!rc)
             rc = soq__cli_model(runtime, options.all ? MAX_OUTPUTS : 0, &model, &err);
         if (!rc)
             rc = write_file(&options, model, &ids, &err);

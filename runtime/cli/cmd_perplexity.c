@@ -183,6 +183,8 @@ int soq__cmd_perplexity(const struct soq__cli_globals *globals, int argc, char *
         soq__interrupt_catch();
         rc = soq__cli_runtime(&args, &runtime, &err);
         if (!rc)
+            rc = soq__cli_no_prefixes(runtime, &err);
+        if (!rc)
             rc = soq__cli_model(runtime, MAX_OUTPUTS, &model, &err);
         if (!rc)
             rc = measure(&options, model, &err);

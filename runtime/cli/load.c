@@ -118,3 +118,14 @@ void soq__cli_note_template(const char *command, const struct soq_model *model)
         soq__cli_say(command,
                      "the model has no chat template: messages are laid out as ChatML; [model] template = FILE gives it one");
 }
+
+int soq__cli_no_prefixes(struct soq_runtime *runtime, struct soq_error *err)
+{
+    const struct soq__setting *set = soq__settings_find(runtime->settings, "kv", "prefix_cache");
+    int rc;
+
+    if (strcmp(set->origin, "default") != 0)
+        return 0;
+    rc = soq__settings_set(runtime->settings, "kv", "prefix_cache", "off", err);
+    return rc ? rc : soq__settings_set(runtime->settings, "kv", "prefix_pin", "", err);
+}

@@ -21,5 +21,7 @@ const char *soq__base_name(const char *path);
 
 /* Says on standard error that messages are laid out as ChatML, where the model brings no chat template. */
 void soq__cli_note_template(const char *command, const struct soq_model *model);
+/* For commands that measure: nothing is taken over from an earlier prompt, unless the user says so. */
+int soq__cli_no_prefixes(struct soq_runtime *runtime, struct soq_error *err);
 
 #endif

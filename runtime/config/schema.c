@@ -100,6 +100,28 @@ const struct soq__core_key soq__core_keys[] = {
      {OPTION(SOQ_OPT_PATH, "trace", "",
              .help =
                  "A file that is written anew: which entries each layer and KV head keeps, as JSON lines for soquete trace.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_ENUM, "prefix_cache", "auto", .choices = "auto|on|off",
+             .help = "Whether what one prompt has computed serves the next that begins alike; auto: where the policy keeps "
+                     "everything, since the memory that others free would be held.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_SIZE, "prefix_memory", "0", .max = -1,
+             .help = "Bytes of the cache that prefixes may take beyond their sequences, a hard limit; they give way to "
+                     "sequences. 0: a quarter of memory.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_INT, "prefix_ttl", "3600", .min = 0, .max = 1 << 30,
+             .help = "Seconds after its last use that a prefix is forgotten; 0: never.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_PATH, "prefix_pin", "",
+             .help = "A text file with the system message of many conversations: computed when the model is loaded, and never "
+                     "forgotten.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_ENUM, "preempt", "auto", .choices = "auto|swap|recompute|off",
+             .help = "What happens to idle sequences, and to those of lower priority, when another needs their memory: swapped "
+                     "out to swap_memory, or computed again later; auto: swapped out as long as there is room.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_SIZE, "swap_memory", "1073741824", .max = -1,
+             .help = "Bytes of the host's memory for sequences that are swapped out, a hard limit; 0: none is.")}},
 
     {"decoding",
      {OPTION(SOQ_OPT_STRING, "sampler", "standard", .help = "The plugin that chooses the next token from the logits.")}},

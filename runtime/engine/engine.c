@@ -1,5 +1,7 @@
-/* Putting an engine together from a model and the plugins that the configuration names; sequences; waiting for a job. */
+/* Putting an engine together from a model and the plugins that the configuration names; waiting for a job. */
 #include "engine/engine.h"
+#include "engine/identity.h"
+#include "engine/jobs.h"
 
 #include <string.h>
 
@@ -129,6 +131,7 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
     struct soq__kv_owner owners[SOQ_BACKENDS_MAX] = {0};
     const struct soq__kv_cache_params cp = {
         .limit = kv_limit(e, settings),
+        .swap_limit = soq__settings_size(settings, "kv", "swap_memory"),
         .owners = owners,
         .layout = &e->layout,
         .policies = e->policies.kv,
@@ -152,6 +155,86 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
     }
     rc = soq__kv_cache_init(&e->kv, &cp, err);
     return rc ? rc : init_trace(e, settings, err);
+}
+
+/* ---- What is kept beyond a sequence, and what may go --------------------------------------------------------------- */
+
+/* What keeps sequences of this policy from taking over what others have computed; NULL: nothing. */
+static const char *hit_problem(const struct soq__kv_policy *p)
+{
+    if (p->ops->traits & SOQ_POLICY_NO_PREFIX_HITS || p->plan.no_prefix_hits)
+        return "it cannot work with prefixes that another sequence computed";
+    if (soq__kv_weighs(p) && !p->plan.queries)
+        return "it adds up the attention of every row, so each sequence must compute its own";
+    if (p->ops->state_size && p->ops->on_commit)
+        return "its state depends on every row, so each sequence must compute its own";
+    return NULL;
+}
+
+/* An index would hold on to the memory that a policy frees, so of itself it is there only where none does. */
+static int wants_prefixes(const struct soq__engine *e, const struct soq__settings *settings, bool *out, struct soq_error *err)
+{
+    enum { AUTO, ON, OFF };
+    unsigned choice = soq__settings_choice(settings, "kv", "prefix_cache");
+    bool keeps_all = true;
+
+    for (uint32_t i = 0; i < e->policies.n && choice != OFF; i++) {
+        const struct soq__kv_policy *p = &e->policies.kv[i];
+
+        keeps_all = keeps_all && !p->plan.needs && !p->plan.window && !p->ops->state_size;
+        if (choice == ON && hit_problem(p))
+            return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] prefix_cache = on with policy = %s: %s; use auto or off", p->name,
+                             hit_problem(p));
+    }
+    *out = choice == ON || (choice == AUTO && keeps_all);
+    return 0;
+}
+
+static int init_prefix(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
+{
+    struct soq__prefix_params params = {
+        .limit = soq__settings_size(settings, "kv", "prefix_memory"),
+        .ttl = (double)soq__settings_int(settings, "kv", "prefix_ttl"),
+    };
+    struct soq_buf identity = SOQ_BUF_INIT;
+    bool wanted = false;
+    int rc = wants_prefixes(e, settings, &wanted, err);
+
+    if (rc || !wanted)
+        return rc;
+    params.limit = params.limit ? params.limit : e->kv.budget.limit / 4;
+    rc = soq__identity_write(e, &identity, err);
+    if (!rc) {
+        params.domain = soq__hash(identity.data, identity.len);
+        rc = soq__prefix_init(&e->prefix, &e->kv, &params, err);
+    }
+    soq__buf_done(&identity);
+    return rc;
+}
+
+/* Computing again gives the same only where nothing was chosen by attention and the backends do not care who else computes. */
+static int init_preemption(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
+{
+    enum { AUTO, SWAP, RECOMPUTE, OFF };
+    unsigned choice = soq__settings_choice(settings, "kv", "preempt");
+    bool is_exact = soq__exec_is_batch_invariant(&e->exec);
+
+    for (uint32_t i = 0; i < e->policies.n; i++) {
+        if (choice == RECOMPUTE && soq__kv_selects(&e->policies.kv[i]))
+            return soq__fail(err, SOQ_EUNSUPPORTED,
+                             "[kv] preempt = recompute with policy = %s: what it evicted cannot be computed again; use swap",
+                             e->policies.kv[i].name);
+        is_exact = is_exact && !soq__kv_selects(&e->policies.kv[i]);
+    }
+    if (choice == RECOMPUTE && !is_exact)
+        return soq__fail(err, SOQ_EUNSUPPORTED,
+                         "[kv] preempt = recompute: results of this backend depend on who else computes; "
+                         "use swap");
+    if (choice == SWAP && !e->kv.swap.limit)
+        return soq__fail(err, SOQ_EINVAL, "[kv] preempt = swap, but swap_memory is 0");
+    e->preempt.swap = (choice == AUTO || choice == SWAP) && e->kv.swap.limit;
+    e->preempt.recompute = (choice == AUTO || choice == RECOMPUTE) && is_exact;
+    return 0;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------------------------------ */
@@ -232,7 +315,11 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
     if (rc || p->place_only)
         return rc;
     rc = soq__net_load(&e->net, &np, &e->layout, err);
-    return rc ? rc : init_cache(e, p->settings, err);
+    if (!rc)
+        rc = init_cache(e, p->settings, err);
+    if (!rc)
+        rc = init_prefix(e, p->settings, err);
+    return rc ? rc : init_preemption(e, p->settings, err);
 }
 
 static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
@@ -276,6 +363,8 @@ void soq__engine_free(struct soq__engine *e)
 {
     if (!e)
         return;
+    if (e->prefix.cache)
+        soq__prefix_done(&e->prefix);
     if (e->kv.slots)
         soq__kv_cache_done(&e->kv);
     soq__trace_free(e->trace);
@@ -296,11 +385,11 @@ void soq__engine_free(struct soq__engine *e)
     soq__free(e);
 }
 
-/* ---- Sequences ------------------------------------------------------------------------------------------------------- */
+/* ---- Jobs ------------------------------------------------------------------------------------------------------------ */
 
 /* Takes the lock with no step in flight. Whoever steps lets those who wait here go first: steps follow each other so closely
  * that they would hardly ever find a gap. */
-static void lock_idle(struct soq__engine *e)
+void soq__engine_lock(struct soq__engine *e)
 {
     pthread_mutex_lock(&e->lock);
     e->n_waiting++;
@@ -309,96 +398,11 @@ static void lock_idle(struct soq__engine *e)
     e->n_waiting--;
 }
 
-static void unlock_idle(struct soq__engine *e)
+void soq__engine_unlock(struct soq__engine *e)
 {
     pthread_cond_broadcast(&e->changed); /* the stepping goes on; somebody may have waited for memory that is free now */
     pthread_mutex_unlock(&e->lock);
 }
-
-int soq__sequence_create(struct soq__engine *e, struct soq__sequence **out, struct soq_error *err)
-{
-    struct soq__sequence *seq = soq__alloc_zero(1, sizeof *seq);
-    size_t state_size = e->sampler.plugin->ops.sampler->state_size;
-    int rc;
-
-    if (!seq)
-        return soq__fail(err, SOQ_ENOMEM, "out of memory for a sequence");
-    seq->engine = e;
-    seq->tokens = soq__alloc_array((size_t)e->context + 1, sizeof *seq->tokens);
-    seq->logprobs = soq__alloc_array((size_t)e->context + 1, sizeof *seq->logprobs);
-    if (state_size)
-        seq->sampler_state = soq__alloc_zero(1, state_size);
-    if (!seq->tokens || !seq->logprobs || (state_size && !seq->sampler_state)) {
-        rc = soq__fail(err, SOQ_ENOMEM, "out of memory for a sequence of %u tokens", e->context);
-    } else {
-        lock_idle(e);
-        rc = soq__kv_seq_init(&seq->kv, &e->kv, err);
-        unlock_idle(e);
-    }
-    if (rc) {
-        soq__sequence_free(seq);
-        return rc;
-    }
-    *out = seq;
-    return 0;
-}
-
-void soq__sequence_free(struct soq__sequence *seq)
-{
-    struct soq__engine *e;
-
-    if (!seq)
-        return;
-    e = seq->engine;
-    lock_idle(e);
-    soq__kv_seq_done(&seq->kv);
-    unlock_idle(e);
-    soq__free(seq->tokens);
-    soq__free(seq->logprobs);
-    soq__free(seq->sampler_state);
-    soq__free(seq);
-}
-
-int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err)
-{
-    struct soq__engine *e = seq->engine;
-    struct soq__sequence *copy;
-    int rc = soq__sequence_create(e, &copy, err);
-
-    if (rc)
-        return rc;
-    lock_idle(e);
-    rc = soq__kv_fork(&copy->kv, &seq->kv, err);
-    if (!rc) {
-        copy->n_tokens = seq->n_tokens;
-        memcpy(copy->tokens, seq->tokens, seq->n_tokens * sizeof *seq->tokens);
-        memcpy(copy->logprobs, seq->logprobs, seq->n_tokens * sizeof *seq->logprobs);
-        if (seq->sampler_state)
-            memcpy(copy->sampler_state, seq->sampler_state, e->sampler.plugin->ops.sampler->state_size);
-    }
-    unlock_idle(e);
-    if (rc) {
-        soq__sequence_free(copy);
-        return rc;
-    }
-    *out = copy;
-    return 0;
-}
-
-int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err)
-{
-    struct soq__engine *e = seq->engine;
-    int rc;
-
-    lock_idle(e);
-    rc = soq__kv_rollback(&seq->kv, n_tokens, err);
-    if (!rc)
-        seq->n_tokens = n_tokens;
-    unlock_idle(e);
-    return rc;
-}
-
-/* ---- Jobs ------------------------------------------------------------------------------------------------------------ */
 
 static int enqueue(struct soq__engine *e, struct soq__job *job)
 {
@@ -452,7 +456,8 @@ void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *dr
 {
     job->started = soq__clock_now();
     job->err = (struct soq_error)SOQ_ERROR_INIT;
-    job->n_generated = job->n_cached = 0;
+    job->n_generated = job->n_cached = job->n_prefix = job->n_overtaken = 0;
+    job->was_admitted = false;
     job->first_token = job->last_token = job->prompt_done = job->started;
     job->rc = check_job(e, job);
     if (job->rc)

@@ -17,6 +17,7 @@
 #include "engine/policies.h"
 #include "engine/step.h"
 #include "engine/trace.h"
+#include "kv/prefix.h"
 #include "soquete/soquete.h"
 
 struct soq__engine;
@@ -27,9 +28,12 @@ struct soq__sequence {
     int32_t *tokens; /* [context + 1] known; the first kv.n_committed are computed */
     float *logprobs; /* [context + 1] of sampled tokens */
     uint32_t n_tokens;
-    void *sampler_state;   /* owned; NULL if the sampler has none */
-    struct soq__job *job;  /* in the queue; NULL: idle */
-    atomic_bool cancelled; /* the job should end */
+    void *sampler_state;           /* owned; NULL if the sampler has none */
+    struct soq__job *job;          /* in the queue; NULL: idle */
+    atomic_bool cancelled;         /* the job should end */
+    struct soq__prefix_root *root; /* of its salt in the prefix index; NULL: there is no index */
+    uint64_t used;                 /* engine.n_done when its last job ended */
+    uint64_t kept;                 /* the latest engine.preempt.round in which it could not be preempted */
 };
 
 /* Called under the lock, on whichever thread runs the step, for each sampled token; nonzero ends the job with that reason,
@@ -44,15 +48,17 @@ struct soq__job {
     const int32_t *prompt; /* [n_prompt], at least one */
     uint32_t n_prompt;
     uint32_t max_tokens;
+    int32_t priority; /* larger: sooner */
     bool ignore_eog;
     struct soq_sampling sampling;
     soq__on_sampled *on_sampled; /* or NULL */
     soq__on_logits *on_logits;   /* or NULL */
-    uint32_t logits_from;        /* first position wanted, with on_logits */
+    uint32_t logits_from;        /* first position wanted, with on_logits; moves up as they are delivered */
     void *arg;
     /* Progress, under the lock. */
     enum { SOQ__JOB_QUEUED, SOQ__JOB_RUNNING, SOQ__JOB_DONE } state;
     uint32_t n_cached, n_generated;
+    uint32_t n_prefix;              /* of n_cached, from the prefix index */
     struct soq__kv_stats kv_before; /* of the sequence when the job was enqueued */
     int reason;                     /* enum soq_reason */
     int rc;
@@ -60,6 +66,8 @@ struct soq__job {
     double started, prompt_done, first_token, last_token; /* soq__clock_now */
     /* The engine's. */
     struct soq__job *next;
+    bool was_admitted;                              /* it has run, even if it waits again */
+    uint32_t n_overtaken;                           /* by jobs that came later */
     uint32_t step_rows, step_outputs, first_output; /* in the step being planned */
 };
 
@@ -82,7 +90,13 @@ struct soq__engine {
     struct soq__role_instance codec_k, codec_v, sampler;
     struct soq__kv_layout layout;
     struct soq__kv_cache kv;
-    struct soq__trace *trace; /* NULL: nobody asked */
+    struct soq__trace *trace;  /* NULL: nobody asked */
+    struct soq__prefix prefix; /* its cache is NULL where there is no index */
+    struct {
+        bool swap, recompute; /* what may be done */
+        uint64_t n_dropped;   /* sequences whose blocks were dropped so far, to be computed again */
+        uint64_t round;       /* searches for room so far */
+    } preempt;
     struct soq__net net;
     struct soq__step_builder step;
     uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;
@@ -102,7 +116,14 @@ struct soq__engine {
 int soq__engine_create(const struct soq__engine_params *params, struct soq__engine **out, struct soq_error *err);
 void soq__engine_free(struct soq__engine *engine); /* no sequences left */
 
-int soq__sequence_create(struct soq__engine *engine, struct soq__sequence **out, struct soq_error *err);
+/* The lock with no step in flight. */
+void soq__engine_lock(struct soq__engine *engine);
+void soq__engine_unlock(struct soq__engine *engine);
+
+/* salt: n bytes; the sequence shares prefixes with those of the same salt only. */
+int soq__sequence_open(struct soq__engine *engine, const void *salt, size_t n, struct soq__sequence **out,
+                       struct soq_error *err);
+int soq__sequence_create(struct soq__engine *engine, struct soq__sequence **out, struct soq_error *err); /* no salt */
 void soq__sequence_free(struct soq__sequence *seq);
 int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err);
 int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err);
@@ -112,9 +133,5 @@ int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct 
  * err. */
 typedef bool soq__drain(void *arg);
 void soq__engine_run(struct soq__engine *engine, struct soq__job *job, soq__drain *drain, void *drain_arg);
-
-/* Between engine.c and scheduler.c: plans and runs one step under the lock, which it releases meanwhile. False: nothing to do.
- */
-bool soq__engine_step(struct soq__engine *engine);
 
 #endif

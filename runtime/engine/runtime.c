@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/settings.h"
+#include "engine/session.h"
 
 const char *soq_version(void)
 {
@@ -141,6 +142,8 @@ int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_m
         ep.progress_arg = full.progress_ctx;
         rc = soq__engine_create(&ep, &m->engine, err);
     }
+    if (!rc)
+        rc = soq__pin_configured(m, err);
     if (rc) {
         soq_model_free(m);
         return rc;
@@ -162,6 +165,24 @@ void soq_model_free(struct soq_model *m)
     soq__engine_free(m->engine);
     soq__model_free(m->model);
     soq__free(m);
+}
+
+static void add_kept(const struct soq__engine *e, struct soq_model_info *info)
+{
+    info->prefix_limit = e->prefix.params.limit;
+    info->prefix_used = e->prefix.stats.bytes;
+    info->prefix_pinned = e->prefix.stats.pinned_bytes;
+    info->prefix_entries = e->prefix.stats.entries;
+    info->prefix_lookups = e->prefix.stats.lookups;
+    info->prefix_hits = e->prefix.stats.hits;
+    info->prefix_tokens = e->prefix.stats.tokens_saved;
+    info->prefix_evictions = e->prefix.stats.evictions;
+    info->swap_limit = e->kv.swap.limit;
+    info->swap_used = e->kv.swap.used;
+    info->swap_peak = e->kv.swap.peak;
+    info->swapped_out = e->kv.n_swapped_out;
+    info->swapped_in = e->kv.n_swapped_in;
+    info->dropped = e->preempt.n_dropped;
 }
 
 int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_error *err)
@@ -186,6 +207,7 @@ int soq_model_info(struct soq_model *m, struct soq_model_info *info, struct soq_
     full.kv_peak = e->kv.budget.peak;
     full.kv_evicted = e->kv.stats.evicted;
     full.kv_freed = e->kv.stats.freed;
+    add_kept(e, &full);
     pthread_mutex_unlock(&e->lock);
     return soq__struct_out(info, &full, "soq_model_info", err);
 }
@@ -256,10 +278,88 @@ static int wrap(struct soq_model *m, struct soq__sequence *seq, struct soq_sessi
 
 int soq_session_create(struct soq_model *m, struct soq_session **session_out, struct soq_error *err)
 {
-    struct soq__sequence *seq;
-    int rc = soq__sequence_create(m->engine, &seq, err);
+    return soq_session_open(m, NULL, session_out, err);
+}
 
+int soq_session_open(struct soq_model *m, const struct soq_session_params *params, struct soq_session **session_out,
+                     struct soq_error *err)
+{
+    struct soq_session_params full = SOQ_SESSION_PARAMS_INIT;
+    struct soq__sequence *seq;
+    int rc = params ? soq__struct_in(&full, params, "soq_session_params", err) : 0;
+
+    if (!rc)
+        rc = soq__sequence_open(m->engine, full.salt, full.salt ? strlen(full.salt) : 0, &seq, err);
     return rc ? rc : wrap(m, seq, session_out, err);
+}
+
+int soq_session_save(struct soq_session *s, const char *path, const void *note, size_t n_note, struct soq_error *err)
+{
+    return soq__sequence_save(s->seq, path, note, n_note, err);
+}
+
+int soq_session_load(struct soq_model *m, const struct soq_session_params *params, const char *path,
+                     struct soq_session **session_out, struct soq_error *err)
+{
+    struct soq_session *s;
+    int rc = soq_session_open(m, params, &s, err);
+
+    if (rc)
+        return rc;
+    rc = soq__sequence_load(s->seq, path, &s->note, err);
+    if (!rc && !soq__buf_ok(&s->note))
+        rc = soq__fail(err, SOQ_ENOMEM, "%s: out of memory for the note", path);
+    if (rc) {
+        soq_session_free(s);
+        return rc;
+    }
+    *session_out = s;
+    return 0;
+}
+
+const void *soq_session_note(const struct soq_session *s, size_t *n_out)
+{
+    *n_out = s->note.len;
+    return s->note.data;
+}
+
+static int check_pin(const struct soq_session *s, uint32_t n_tokens, struct soq_error *err)
+{
+    if (n_tokens > s->seq->kv.n_committed)
+        return soq__fail(err, SOQ_EINVAL, "%u tokens are to be pinned, but the session has computed %u", n_tokens,
+                         s->seq->kv.n_committed);
+    return 0;
+}
+
+int soq_session_pin(struct soq_session *s, uint32_t n_tokens, uint32_t *pinned_out, struct soq_error *err)
+{
+    struct soq__engine *e = s->seq->engine;
+    uint32_t n = 0;
+    int rc = check_pin(s, n_tokens, err);
+
+    if (rc)
+        return rc;
+    soq__engine_lock(e);
+    if (s->seq->root)
+        n = soq__prefix_pin(&e->prefix, s->seq->root, s->seq->tokens, n_tokens);
+    soq__engine_unlock(e);
+    if (pinned_out)
+        *pinned_out = n;
+    return 0;
+}
+
+int soq_session_unpin(struct soq_session *s, uint32_t n_tokens, struct soq_error *err)
+{
+    struct soq__engine *e = s->seq->engine;
+    int rc = check_pin(s, n_tokens, err);
+
+    if (rc)
+        return rc;
+    soq__engine_lock(e);
+    if (s->seq->root)
+        soq__prefix_unpin(&e->prefix, s->seq->root, s->seq->tokens, n_tokens);
+    soq__engine_unlock(e);
+    return 0;
 }
 
 int soq_session_fork(struct soq_session *s, struct soq_session **session_out, struct soq_error *err)
@@ -275,6 +375,7 @@ void soq_session_free(struct soq_session *s)
     if (!s)
         return;
     soq__sequence_free(s->seq);
+    soq__buf_done(&s->note);
     soq__free(s);
 }
 

@@ -20,11 +20,15 @@ struct soq_model {
 struct soq_session {
     struct soq_model *model; /* not owned */
     struct soq__sequence *seq;
+    struct soq_buf note; /* of the file that it was loaded from */
 };
 
 /* soq_model_load with room for more rows of logits in a step (perplexity, logits). */
 int soq__model_open(struct soq_runtime *runtime, const char *path, const struct soq_model_params *params, uint32_t max_outputs,
                     struct soq_model **model_out, struct soq_error *err);
+
+/* Computes and pins what [kv] prefix_pin names. */
+int soq__pin_configured(struct soq_model *model, struct soq_error *err);
 
 /* Tokens of a request's messages, prompt or ids, as generation uses them. */
 int soq__request_tokens(const struct soq__model *model, const struct soq_request *request, struct soq__ids *ids,

@@ -1,9 +1,10 @@
-/* One step: admit jobs, pick rows, compute, sample, commit. */
+/* One step: pick rows, compute, sample, commit. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "engine/engine.h"
+#include "engine/admit.h"
+#include "engine/jobs.h"
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
@@ -20,95 +21,23 @@ static void unlink_job(struct soq__engine *e, struct soq__job *job)
     job->next = NULL;
 }
 
-static void finish(struct soq__engine *e, struct soq__job *job, int reason)
+void soq__job_done(struct soq__engine *e, struct soq__job *job, int reason)
 {
     unlink_job(e, job);
     soq__kv_unreserve(&job->seq->kv);
     job->seq->job = NULL;
     job->reason = reason;
     job->state = SOQ__JOB_DONE;
-    e->n_done++;
+    job->seq->used = ++e->n_done;
 }
 
-/* code: the negative code that err holds */
-static void finish_failed(struct soq__engine *e, struct soq__job *job, int code, const struct soq_error *err)
+void soq__job_failed(struct soq__engine *e, struct soq__job *job, int code, const struct soq_error *err)
 {
     soq__kv_abandon(&job->seq->kv);
     job->rc = code;
     if (err != &job->err)
         job->err = *err;
-    finish(e, job, 0);
-}
-
-/* ---- Admission ------------------------------------------------------------------------------------------------------- */
-
-/* Rows at the end of a prompt whose attention decides what stays: they are computed anew even if they are cached. */
-static uint32_t weighed_rows(const struct soq__engine *e)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < e->policies.n; i++)
-        if (soq__kv_weighs(&e->policies.kv[i]) && e->policies.kv[i].plan.queries > most)
-            most = e->policies.kv[i].plan.queries;
-    return most;
-}
-
-/* Keeps the common part of what is computed and the prompt; at least the last token is computed again, for its logits. */
-static void reuse_prefix(const struct soq__engine *e, struct soq__job *job)
-{
-    struct soq__sequence *seq = job->seq;
-    uint32_t keep = 0, most = min_u32(seq->kv.n_committed, job->n_prompt - 1), rows = weighed_rows(e), point;
-
-    if (job->on_logits)
-        most = min_u32(most, job->logits_from);
-    while (keep < most && seq->tokens[keep] == job->prompt[keep])
-        keep++;
-    point = soq__kv_rollback_point(&seq->kv, min_u32(keep, job->n_prompt > rows ? job->n_prompt - rows : 0));
-    if (!point) /* entries were evicted or a window has passed: go on from the end if that is possible, else begin again */
-        point = soq__kv_rollback_point(&seq->kv, keep);
-    soq__kv_rollback(&seq->kv, point, NULL);
-    memcpy(seq->tokens, job->prompt, job->n_prompt * sizeof *seq->tokens);
-    seq->n_tokens = job->n_prompt;
-    job->n_cached = point;
-}
-
-static bool anything_runs(const struct soq__engine *e)
-{
-    for (const struct soq__job *j = e->jobs; j; j = j->next)
-        if (j->state == SOQ__JOB_RUNNING)
-            return true;
-    return false;
-}
-
-/* First come, first served: a job that must wait for memory holds up those behind it, so that it is not starved. */
-static void admit(struct soq__engine *e)
-{
-    struct soq__job *next;
-    bool held_up = false;
-
-    for (struct soq__job *job = e->jobs; job; job = next) {
-        uint64_t wanted = (uint64_t)job->n_prompt + job->max_tokens;
-        int rc;
-
-        next = job->next;
-        if (job->state != SOQ__JOB_QUEUED)
-            continue;
-        if (atomic_load(&job->seq->cancelled)) {
-            finish(e, job, SOQ_REASON_CANCELLED);
-            continue;
-        }
-        if (held_up)
-            continue;
-        reuse_prefix(e, job);
-        rc = soq__kv_reserve(&job->seq->kv, job->n_prompt, wanted < e->context ? (uint32_t)wanted : e->context, &job->err);
-        held_up = rc == -SOQ_EBUSY && anything_runs(e);
-        if (held_up)
-            continue;
-        if (rc)
-            finish_failed(e, job, rc, &job->err);
-        else
-            job->state = SOQ__JOB_RUNNING;
-    }
+    soq__job_done(e, job, 0);
 }
 
 /* ---- Planning -------------------------------------------------------------------------------------------------------- */
@@ -118,9 +47,10 @@ static uint32_t pending(const struct soq__job *job)
     return job->seq->n_tokens - job->seq->kv.n_committed;
 }
 
+/* One row at a time; after a preemption there may be more to compute again first. */
 static bool is_decoding(const struct soq__job *job)
 {
-    return job->n_generated > 0;
+    return job->n_generated > 0 && pending(job) == 1;
 }
 
 /* How many of the job's next n rows want logits: the last known token's, and whatever the owner asked for. */
@@ -152,7 +82,7 @@ static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n)
         return;
     rc = soq__kv_prepare(&job->seq->kv, n, &job->err);
     if (rc) {
-        finish_failed(e, job, rc, &job->err);
+        soq__job_failed(e, job, rc, &job->err);
         return;
     }
     job->step_rows = n;
@@ -169,6 +99,8 @@ static void plan(struct soq__engine *e)
 
     soq__step_reset(&e->step);
     e->n_in_flight = 0;
+    for (struct soq__job *job = e->jobs; job; job = job->next)
+        job->step_rows = 0;
     for (int decoding = 1; decoding >= 0; decoding--)
         for (struct soq__job *job = e->jobs; job; job = next) {
             uint32_t budget = decoding ? e->max_rows : e->step_tokens;
@@ -176,9 +108,8 @@ static void plan(struct soq__engine *e)
             next = job->next;
             if (job->state != SOQ__JOB_RUNNING || is_decoding(job) != (bool)decoding)
                 continue;
-            job->step_rows = 0;
             if (atomic_load(&job->seq->cancelled))
-                finish(e, job, SOQ_REASON_CANCELLED);
+                soq__job_done(e, job, SOQ_REASON_CANCELLED);
             else if (e->step.n_rows < budget && e->step.n_seqs < e->step.max_seqs)
                 plan_job(e, job, chunk_rows(e, job, budget - e->step.n_rows, e->max_outputs - e->step.n_outputs));
         }
@@ -236,23 +167,28 @@ static void deliver_logits(struct soq__engine *e, struct soq__job *job, const fl
 
     for (uint32_t i = 0; job->on_logits && i < job->step_outputs; i++)
         job->on_logits(job->arg, first + i, logits + (size_t)(job->first_output + i) * n_vocab, n_vocab);
+    if (job->logits_from < first + job->step_outputs) /* not again, where rows are computed again after a preemption */
+        job->logits_from = first + job->step_outputs;
 }
 
 /* Logits out, rows committed, next token drawn, end noticed. */
 static void advance(struct soq__engine *e, struct soq__job *job, const float *logits)
 {
     struct soq__sequence *seq = job->seq;
-    bool prompt_ends = !is_decoding(job) && seq->kv.n_committed + job->step_rows == seq->n_tokens;
+    uint32_t end = seq->kv.n_committed + job->step_rows;
+    bool prompt_ends = !job->n_generated && end == seq->n_tokens;
     struct soq_sampled sampled;
     int rc;
 
     deliver_logits(e, job, logits);
+    if (seq->root && end / e->kv.block_tokens > seq->kv.n_committed / e->kv.block_tokens) /* before anything is evicted */
+        soq__prefix_publish(&e->prefix, seq->root, &seq->kv, seq->tokens, end, soq__clock_now());
     rc = soq__kv_commit(&seq->kv, job->step_rows, &job->err);
     if (prompt_ends)
         job->prompt_done = soq__clock_now();
     if (!rc && seq->kv.n_committed == seq->n_tokens) {
         if (!job->max_tokens) {
-            finish(e, job, SOQ_REASON_LENGTH);
+            soq__job_done(e, job, SOQ_REASON_LENGTH);
             return;
         }
         rc = sample(e, job,
@@ -262,9 +198,9 @@ static void advance(struct soq__engine *e, struct soq__job *job, const float *lo
             rc = accept(e, job, &sampled);
     }
     if (rc < 0)
-        finish_failed(e, job, rc, &job->err);
+        soq__job_failed(e, job, rc, &job->err);
     else if (rc > 0)
-        finish(e, job, rc);
+        soq__job_done(e, job, rc);
 }
 
 static void step_failed(struct soq__engine *e, int rc)
@@ -277,9 +213,9 @@ static void step_failed(struct soq__engine *e, int rc)
             continue;
         if (rc == -SOQ_ECANCELLED && atomic_load(&job->seq->cancelled)) {
             soq__kv_abandon(&job->seq->kv);
-            finish(e, job, SOQ_REASON_CANCELLED);
+            soq__job_done(e, job, SOQ_REASON_CANCELLED);
         } else {
-            finish_failed(e, job, rc, &e->step_err);
+            soq__job_failed(e, job, rc, &e->step_err);
         }
     }
 }
@@ -292,7 +228,7 @@ bool soq__engine_step(struct soq__engine *e)
     uint64_t done_before = e->n_done;
     int rc;
 
-    admit(e);
+    soq__admit(e);
     plan(e);
     if (!e->step.n_rows)
         return e->n_done != done_before; /* some may have been cancelled or refused */

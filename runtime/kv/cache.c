@@ -101,6 +101,7 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
 
     *c = (struct soq__kv_cache){
         .budget = {.limit = p->limit},
+        .swap = {.limit = p->swap_limit},
         .layout = p->layout,
         .codec_k = p->codec_k,
         .codec_k_self = p->codec_k_self,

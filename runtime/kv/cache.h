@@ -44,6 +44,7 @@ struct soq__kv_group {
 
 struct soq__kv_cache {
     struct soq__kv_budget budget;
+    struct soq__kv_budget swap;          /* memory of the host for blocks that are out */
     const struct soq__kv_layout *layout; /* not owned */
     struct soq__kv_group *groups;        /* [n_groups] owned */
     struct soq__kv_pool *pools;          /* [n_pools] owned */
@@ -65,8 +66,9 @@ struct soq__kv_cache {
     uint32_t n_copies, cap_copies;
     struct soq_kv_range *ranges; /* [max_ranges] scratch for policies */
     uint32_t max_ranges;
-    struct soq__kv_trace trace; /* set between steps by whoever wants to watch */
-    struct soq__kv_stats stats; /* so far, of all sequences */
+    struct soq__kv_trace trace;           /* set between steps by whoever wants to watch */
+    struct soq__kv_stats stats;           /* so far, of all sequences */
+    uint64_t n_swapped_out, n_swapped_in; /* sequences so far */
 };
 
 struct soq__kv_seq_group {
@@ -100,10 +102,12 @@ struct soq__kv_seq {
     void *policy_state;                /* of all policies; owned; NULL if none has any */
     struct soq__kv_seq_group *groups;  /* [n_groups] owned */
     struct soq__kv_seq_pool *pools;    /* [n_pools] owned */
+    struct soq__kv_swapped *swapped;   /* its blocks, while they are out of the pool; owned; NULL: they are not */
 };
 
 struct soq__kv_cache_params {
     uint64_t limit;                        /* bytes of all groups together */
+    uint64_t swap_limit;                   /* bytes of the host's memory for blocks that are out of the pools */
     const struct soq__kv_owner *owners;    /* by group_layout.owner */
     const struct soq__kv_layout *layout;   /* must outlive the cache */
     const struct soq__kv_policy *policies; /* [n_policies] selves initialised; plans as described; not owned */

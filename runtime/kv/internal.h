@@ -27,6 +27,10 @@ void soq__kv_shrink_promise(struct soq__kv_seq *seq);
 
 /* ---- sequence.c */
 
+/* Table line `index` of group g is `block` from now on; the reference becomes the sequence's, what stood there is not given
+ * back.
+ */
+void soq__kv_hold(struct soq__kv_seq *seq, uint32_t g, uint32_t index, soq_block_ref block);
 /* Gives table entries [first, last) of group g back. */
 void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last);
 /* Forgets everything: no entry, no survivor, no state. */

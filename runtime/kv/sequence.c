@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kv/internal.h"
+#include "kv/swap.h"
 
 /* ---- Life ---------------------------------------------------------------------------------------------------------------- */
 
@@ -66,6 +67,16 @@ void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, ui
     }
 }
 
+void soq__kv_hold(struct soq__kv_seq *seq, uint32_t g, uint32_t index, soq_block_ref block)
+{
+    struct soq__kv_seq_group *sg = &seq->groups[g];
+    bool fresh = sg->table[index] == SOQ_BLOCK_NONE;
+
+    sg->n_held += fresh;
+    seq->pools[seq->cache->groups[g].layout->pool].held += fresh;
+    sg->table[index] = block;
+}
+
 void soq__kv_seq_done(struct soq__kv_seq *seq)
 {
     if (!seq->cache)
@@ -79,6 +90,7 @@ void soq__kv_empty(struct soq__kv_seq *seq)
 {
     struct soq__kv_cache *c = seq->cache;
 
+    soq__kv_swap_drop(seq);
     for (uint32_t g = 0; g < c->n_groups; g++) {
         struct soq__kv_seq_group *sg = &seq->groups[g];
 
@@ -117,9 +129,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
         return rc;
     }
     soq__kv_let_go(c, g, old);
-    sg->n_held += old == SOQ_BLOCK_NONE;
-    seq->pools[c->groups[g].layout->pool].held += old == SOQ_BLOCK_NONE;
-    sg->table[i] = block;
+    soq__kv_hold(seq, g, i, block);
     return 0;
 }
 
@@ -267,7 +277,6 @@ static int fork_blocks(struct soq__kv_seq *dst, const struct soq__kv_seq *src, u
 {
     struct soq__kv_cache *c = src->cache;
     const struct soq__kv_seq_group *from = &src->groups[g];
-    struct soq__kv_seq_group *to = &dst->groups[g];
 
     for (uint32_t i = 0; i < soq__kv_blocks(c, src->n_committed); i++) {
         struct soq_step_edit edit = {.slot = dst->slot, .group = g, .index = i, .block = from->table[i]};
@@ -280,9 +289,7 @@ static int fork_blocks(struct soq__kv_seq *dst, const struct soq__kv_seq *src, u
         if (rc)
             return rc;
         soq__kv_block_ref(c->groups[g].pool, from->table[i]);
-        to->table[i] = from->table[i];
-        to->n_held++;
-        dst->pools[c->groups[g].layout->pool].held++;
+        soq__kv_hold(dst, g, i, from->table[i]);
     }
     return 0;
 }

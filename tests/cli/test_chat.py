@@ -93,6 +93,18 @@ def load_and_save():
 
 
 @test
+def session():
+    """--session: the conversation and its cache outlive the program, and the answers are those of one program."""
+    file = path("chat.session")
+    chat(*SHORT, "--session", file, text="hello\n")
+    second = chat(*SHORT, "--session", file, text="kalomi\n/stats\n/save %s\n" % path("two.json"))
+    chat(*SHORT, text="hello\nkalomi\n/save %s\n" % path("one.json"))
+    assert transcript("two.json") == transcript("one.json")
+    assert int(re.search(r"(\d+) cached", second.err).group(1)) > 5, second
+    assert "has begun already" in chat("--session", file, "--system", "s", text="", rc=2).err
+
+
+@test
 def wrong_transcripts():
     """a file that is no conversation is refused with what is wrong."""
     for content, word in [("{", "bad.json:1"), ("{}", "array"), ("[1]", "entry 0"), ('[{"role": "user"}]', "content"),

@@ -8,8 +8,8 @@ from cli import ENDLESS, EXACT, GEMMA, LLAMA, SMOLLM, golden, ids_text, main, ne
 
 GREEDY = ["--temp", "0"]
 PLAIN = ["--ignore-eos", "-q"]
-STATS = {"prompt_tokens", "cached_tokens", "generated_tokens", "ttft_s", "itl_s", "prefill_s", "decode_s", "prefill_tok_s",
-         "decode_tok_s", "kv_bytes", "kv_evicted", "kv_freed_bytes", "peak_memory_bytes"}
+STATS = {"prompt_tokens", "cached_tokens", "prefix_tokens", "prefix", "swap", "generated_tokens", "ttft_s", "itl_s", "prefill_s",
+         "decode_s", "prefill_tok_s", "decode_tok_s", "kv_bytes", "kv_evicted", "kv_freed_bytes", "peak_memory_bytes"}
 
 
 def tokens(result):
@@ -203,6 +203,71 @@ def interruption():
     assert process.returncode == 130, (process.returncode, err)
     assert events[-1]["event"] == "end" and events[-1]["reason"] == "cancelled", events[-1]
     assert events[-1]["stats"]["generated_tokens"] >= 5 and "TTFT" in err
+
+
+@test
+def session():
+    """--session: a second run goes on where the first one ended, with its cache, and gives what one run would."""
+    args = ["-m", LLAMA, *GREEDY, "--ignore-eos", "-n", 10]
+    ids = list(range(5, 45))
+    for more in [[], ["--kv.policy=snapkv", "--kv.snapkv.capacity=20", "--kv.snapkv.window=8", "--kv.block_tokens=8"]]:
+        file = path("run%d.session" % len(more))
+        first = tokens(run_json(*args, *more, "--session", file, "--ids", ids_text(ids)))
+        result = run_json(*args, *more, "--session", file, "--ids", "8,9,10,11,12,13,14,15,16,17")
+        assert result.lines()[-1]["stats"]["cached_tokens"] == 49, result
+        if not more:
+            whole = run_json(*args, "--ids", ids_text(ids + first + list(range(8, 18))))
+            assert tokens(whole) == tokens(result), (whole, result)
+    raw = soquete("run", "-q", *args, "--raw", "--session", path("raw.session"), "kalomi").out
+    soquete("run", "-q", *args, "--raw", "--session", path("raw.session"), "tenu")
+    assert soquete("run", "-q", *args, "--raw", "kalomi").out == raw
+    assert "no conversation" in soquete("run", *args, "--session", path("raw.session"), "hello", rc=2).err
+
+
+@test
+def wrong_sessions():
+    """a file that is no session, or another's, is refused with the reason and stays as it is."""
+    args = ["-m", LLAMA, "-n", 3, "--ids", "5,6,7"]
+    file = path("good.session")
+    soquete("run", "-q", *args, "--session", file)
+    with open(file, "rb") as f:
+        good = f.read()
+    for content, word in [(b"", "no session file"), (b"hello", "no session file"), (good[:-1], "cut off"),
+                          (good[:60] + b"x" + good[61:], "damaged")]:
+        result = soquete("run", *args, "--session", path("bad.session", content), rc=1)
+        assert word in result.err and "bad.session" in result.err, result
+        with open(path("bad.session"), "rb") as f:
+            assert f.read() == content
+    for other, word in [(["--kv.codec_k=f32"], "codec_k = f16"), (["--kv.policy=window", "--kv.window.capacity=64"], "policy = full")]:
+        assert word in soquete("run", *args, *other, "--session", file, rc=2).err
+    assert "model = " in soquete("run", "-m", GEMMA, "--ids", "5", "--session", file, rc=2).err
+    assert "cannot create" in soquete("run", *args, "--session", "/nowhere/x", rc=1).err
+
+
+@test
+def kept_statistics():
+    """the end tells what the prefix index and the swap memory hold."""
+    stats = run_json("-m", LLAMA, "-n", 3, "--ids", ids_text(range(5, 105)), "--kv.block_tokens=8").lines()[-1]["stats"]
+    assert stats["prefix"]["entries"] == 12 and stats["prefix"]["lookups"] == 1 and stats["prefix"]["hits"] == 0, stats
+    assert 0 < stats["prefix"]["used_bytes"] <= stats["prefix"]["limit_bytes"] and stats["swap"]["used_bytes"] == 0, stats
+    off = run_json("-m", LLAMA, "-n", 3, "--ids", "5,6", "--kv.prefix_cache=off").lines()[-1]["stats"]
+    assert off["prefix"]["limit_bytes"] == 0 and off["prefix"]["lookups"] == 0, off
+
+
+@test
+def pinned_prefix():
+    """[kv] prefix_pin: the system message is computed before the first prompt, which then need not."""
+    file = path("system.txt", "kalomi tenu saro " * 6)
+    with open(file) as f:
+        system = f.read()
+    args = ["-m", LLAMA, "-n", 3, "--kv.block_tokens=8", "--system", system, "hello"]
+    stats = run_json(*args, "--kv.prefix_pin=" + file).lines()[-1]["stats"]
+    assert stats["prefix_tokens"] >= 32 and stats["prefix"]["pinned_bytes"] > 0, stats
+    assert run_json(*args).lines()[-1]["stats"]["prefix_tokens"] == 0
+    result = soquete("run", *args, "--kv.prefix_pin=" + path("short.txt", ""), "--kv.block_tokens=256", rc=2)
+    assert "prefix_pin" in result.err and "block" in result.err, result
+    result = soquete("run", *args, "--kv.prefix_pin=" + file, "--kv.prefix_cache=off", rc=2)
+    assert "prefix_cache" in result.err, result
 
 
 @test

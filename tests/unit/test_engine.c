@@ -238,7 +238,7 @@ Test(engine, stop_strings)
 
 Test(engine, figures_add_up)
 {
-    struct fixture f = open_model(MODEL, NULL);
+    struct fixture f = open_model(MODEL, (const char *[]){"kv.prefix_cache=off", NULL});
     struct soq_session *s = new_session(&f);
     struct soq_model_info info = {.struct_size = sizeof info};
     struct heard h = {0};

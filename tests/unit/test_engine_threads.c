@@ -176,7 +176,10 @@ static void storm(const char *const *settings)
         pthread_mutex_destroy(&slots[i].lock);
     for (int i = 0; i < N_HOARD; i++)
         soq_session_free(hoard[i]);
+    while (soq__prefix_give_way(&model.model->engine->prefix))
+        ;
     cr_expect_eq(soq_model_info(model.model, &info, NULL), 0);
+    cr_expect_eq(info.swap_used, 0);
     cr_expect_eq(info.kv_used, 0, "%llu bytes are still held", (unsigned long long)info.kv_used);
     close_model(&model);
 }

@@ -387,7 +387,7 @@ Test(mixed, failures)
 
 Test(mixed, groups_belong_to_who_attends)
 {
-    struct fixture f = open_mixed(GEMMA, (const char *[]){TWIN, HALVES, NULL});
+    struct fixture f = open_mixed(GEMMA, (const char *[]){TWIN, HALVES, "kv.prefix_cache=off", NULL});
     const struct soq__engine *e = f.model->engine;
     static const uint32_t groups[] = {0, 0, 0, 1, 1, 2}, indices[] = {0, 1, 2, 0, 1, 0}, owners[] = {0, 1, 1};
     struct soq__sequence *seq = new_sequence(&f);

@@ -104,6 +104,18 @@ struct soq_model_info {
     int32_t has_vocabulary; /* text can be tokenized */
     uint64_t kv_evicted;    /* entries that policies selected away so far, all layers and kv heads counted */
     uint64_t kv_freed;      /* bytes of their blocks that went back to the pool */
+    /* The prefix index; all 0 without one. */
+    uint64_t prefix_limit, prefix_used; /* bytes; a part of kv_used, but for the entries */
+    uint64_t prefix_pinned;             /* bytes of prefix_used */
+    uint64_t prefix_entries;            /* blocks */
+    uint64_t prefix_lookups;            /* prompts so far */
+    uint64_t prefix_hits;               /* of which a part was found */
+    uint64_t prefix_tokens;             /* that need not be computed for it */
+    uint64_t prefix_evictions;          /* entries so far */
+    /* Preemption. */
+    uint64_t swap_limit, swap_used, swap_peak; /* bytes of the host's memory */
+    uint64_t swapped_out, swapped_in;          /* sequences so far */
+    uint64_t dropped;                          /* so far, to be computed again */
 };
 
 /* info->struct_size set by the caller. */
@@ -123,9 +135,23 @@ SOQ_API int soq_detokenize(struct soq_model *model, const int32_t *ids, size_t c
 
 /* ---- Session --------------------------------------------------------------------------------------------------------- */
 
+struct soq_session_params {
+    uint32_t struct_size;
+    uint32_t reserved;
+    const char *salt; /* what others have computed serves this session only if their salt is the same; NULL: none, "" */
+};
+
+#define SOQ_SESSION_PARAMS_INIT                                                                                                \
+    {                                                                                                                          \
+        .struct_size = (uint32_t)sizeof(struct soq_session_params)                                                             \
+    }
+
 /* A sequence with its cache. It remembers the tokens that it has computed: a request whose prompt begins with them computes
  * only what is new, one that departs from them goes back to the common part. */
 SOQ_API int soq_session_create(struct soq_model *model, struct soq_session **session_out, struct soq_error *err);
+/* The same with parameters; NULL: none. */
+SOQ_API int soq_session_open(struct soq_model *model, const struct soq_session_params *params, struct soq_session **session_out,
+                             struct soq_error *err);
 SOQ_API void soq_session_free(struct soq_session *session);
 /* A second session with the same past; the cache is shared until either writes. */
 SOQ_API int soq_session_fork(struct soq_session *session, struct soq_session **session_out, struct soq_error *err);
@@ -136,6 +162,25 @@ SOQ_API uint32_t soq_session_length(struct soq_session *session);
 /* Ends the request in hand with reason cancelled, soon. Any thread; async-signal-safe. A request that starts later is not
  * touched. */
 SOQ_API void soq_session_cancel(struct soq_session *session);
+
+/* Writes everything that the continuation depends on to a file, which is there as a whole or not at all; and a note, any n_note
+ * bytes that the program wants to find again. -SOQ_EUNSUPPORTED where the policy cannot. */
+SOQ_API int soq_session_save(struct soq_session *session, const char *path, const void *note, size_t n_note,
+                             struct soq_error *err);
+/* A session that goes on exactly where the saved one was. A file that is damaged (-SOQ_ECORRUPT), of another version
+ * (-SOQ_EUNSUPPORTED), or of another model, codec, policy, block size, placement or sampler (-SOQ_EINVAL) is refused. The salt
+ * is not in the file. Files are as trusted as models: the checksum finds damage, no malice. */
+SOQ_API int soq_session_load(struct soq_model *model, const struct soq_session_params *params, const char *path,
+                             struct soq_session **session_out, struct soq_error *err);
+/* The note of the file that the session was loaded from, as long as the session; 0 bytes if there is none. */
+SOQ_API const void *soq_session_note(const struct soq_session *session, size_t *n_out);
+
+/* The whole blocks of the session's first n tokens stay in the prefix index, whatever else needs room, until unpinned as often;
+ * *pinned_out, which may be NULL: how many tokens that are, 0 if there is no index. Sessions of the same salt share them, also
+ * after this one is freed. */
+SOQ_API int soq_session_pin(struct soq_session *session, uint32_t n_tokens, uint32_t *pinned_out, struct soq_error *err);
+/* n_tokens: as many as were pinned. */
+SOQ_API int soq_session_unpin(struct soq_session *session, uint32_t n_tokens, struct soq_error *err);
 
 /* ---- Generation ------------------------------------------------------------------------------------------------------ */
 
@@ -183,6 +228,8 @@ struct soq_request {
     const char *const *stop;             /* strings that end the answer and are not part of it; NULL-terminated; NULL: none */
     int (*on_event)(void *ctx, const struct soq_event *event); /* on the caller's thread; nonzero cancels; NULL: none */
     void *ctx;
+    int32_t priority; /* larger: admitted sooner, and preempted later, when memory is short */
+    uint32_t reserved2;
 };
 
 #define SOQ_REQUEST_INIT                                                                                                       \
@@ -195,9 +242,9 @@ struct soq_result {
     uint32_t struct_size;
     int32_t reason;         /* enum soq_reason */
     uint32_t prompt_tokens; /* of the prompt */
-    uint32_t cached_tokens; /* of these, already in the session's cache */
+    uint32_t cached_tokens; /* of these, not computed: in the session's cache or in the prefix index */
     uint32_t generated_tokens;
-    uint32_t reserved;
+    uint32_t prefix_tokens;     /* of cached_tokens, from the prefix index */
     double ttft_s;              /* from the call to the first token */
     double prefill_s, decode_s; /* from the call to the end of the prompt; from there to the last token */
     double itl_s;               /* mean time between tokens; 0 for fewer than two */

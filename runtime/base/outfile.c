@@ -1,0 +1,73 @@
+/* Files that appear whole. */
+#include "base/outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+
+static int fail_errno(const struct soq__outfile *f, const char *what, struct soq_error *err)
+{
+    return soq__fail(err, SOQ_EIO, "cannot %s %s: %s", what, f->path, strerror(errno));
+}
+
+int soq__outfile_open(struct soq__outfile *f, const char *path, struct soq_error *err)
+{
+    struct soq_buf name = SOQ_BUF_INIT;
+    int fd;
+
+    soq__buf_printf(&name, "%s.XXXXXX", path);
+    *f = (struct soq__outfile){.path = soq__strdup(path), .temporary = soq__buf_steal(&name)};
+    if (!f->path || !f->temporary)
+        return soq__fail(err, SOQ_ENOMEM, "%s: out of memory", path);
+    fd = mkostemp(f->temporary, O_CLOEXEC);
+    if (fd >= 0 && !(f->stream = fdopen(fd, "wb")))
+        close(fd);
+    if (f->stream)
+        return 0;
+    fail_errno(f, "create", err);
+    soq__free(f->temporary);
+    f->temporary = NULL;
+    return -SOQ_EIO;
+}
+
+int soq__outfile_write(struct soq__outfile *f, const void *data, size_t n, struct soq_error *err)
+{
+    return fwrite(data, 1, n, f->stream) == n ? 0 : fail_errno(f, "write", err);
+}
+
+int soq__outfile_patch(struct soq__outfile *f, const void *data, size_t n, struct soq_error *err)
+{
+    if (fseek(f->stream, 0, SEEK_SET) || fwrite(data, 1, n, f->stream) != n)
+        return fail_errno(f, "write", err);
+    return 0;
+}
+
+int soq__outfile_commit(struct soq__outfile *f, struct soq_error *err)
+{
+    FILE *stream = f->stream;
+    bool ok = fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+
+    f->stream = NULL;
+    if ((fclose(stream) == 0 && ok) && rename(f->temporary, f->path) == 0) {
+        soq__free(f->temporary);
+        f->temporary = NULL;
+        return 0;
+    }
+    return fail_errno(f, "write", err);
+}
+
+void soq__outfile_discard(struct soq__outfile *f)
+{
+    if (f->stream)
+        fclose(f->stream);
+    if (f->temporary)
+        unlink(f->temporary);
+    soq__free(f->temporary);
+    soq__free(f->path);
+    *f = (struct soq__outfile){0};
+}

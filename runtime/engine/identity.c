@@ -1,0 +1,81 @@
+/* The identity of a cache's contents. */
+#include "engine/identity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/settings.h"
+#include "model/fingerprint.h"
+
+static void write_model(const struct soq__hash *hash, struct soq_buf *out)
+{
+    soq__buf_puts(out, "model = ");
+    for (size_t i = 0; i < sizeof hash->bytes; i++)
+        soq__buf_printf(out, "%02x", hash->bytes[i]);
+    soq__buf_putc(out, '\n');
+}
+
+/* "f16", "snapkv capacity=1024 window=32": every option, given or not, in the order of the plugin's table. */
+static void write_plugin(const struct soq__role_instance *role, struct soq_buf *out)
+{
+    const struct soq__setting *s;
+
+    soq__buf_puts(out, role->plugin->name);
+    for (size_t i = 0; (s = soq__settings_at(role->config.settings, i)); i++)
+        if (s->known && strcmp(s->section, role->config.section) == 0)
+            soq__buf_printf(out, " %s=%s", s->spec.option.key, s->value.text);
+}
+
+int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
+{
+    struct soq__hash model;
+    int rc = soq__model_fingerprint(e->model, &model, err);
+
+    if (rc)
+        return rc;
+    write_model(&model, out);
+    soq__buf_printf(out, "block_tokens = %u\ncodec_k = ", e->layout.block_tokens);
+    write_plugin(&e->codec_k, out);
+    soq__buf_puts(out, "\ncodec_v = ");
+    write_plugin(&e->codec_v, out);
+    for (uint32_t i = 0; i < e->policies.n; i++) {
+        soq__buf_puts(out, "\npolicy = ");
+        write_plugin(&e->policies.roles[i], out);
+    }
+    soq__buf_puts(out, "\nlayers =");
+    for (uint32_t l = 0; l < e->model->hparams.n_layers; l++)
+        soq__buf_printf(out, " %u", e->policies.of_layer[l]);
+    soq__buf_putc(out, '\n');
+    return soq__buf_ok(out) ? 0 : soq__fail(err, SOQ_ENOMEM, "out of memory for what the cache depends on");
+}
+
+void soq__identity_write_layout(const struct soq__engine *e, struct soq_buf *out)
+{
+    for (uint32_t g = 0; g < e->layout.n_groups; g++) {
+        const struct soq__kv_group_layout *group = &e->layout.groups[g];
+
+        soq__buf_printf(out, "group = kind %d heads %u-%u block %llu layers", (int)group->kind, group->first_head,
+                        group->first_head + group->n_heads - 1, (unsigned long long)group->block_bytes);
+        for (uint32_t l = 0; l < group->n_layers; l++)
+            soq__buf_printf(out, " %u", group->layers[l]);
+        soq__buf_putc(out, '\n');
+    }
+    soq__buf_printf(out, "sampler = %s, %zu bytes\n", e->sampler.plugin->name, e->sampler.plugin->ops.sampler->state_size);
+}
+
+bool soq__identity_differs(const char *a, const char *b, char *a_out, char *b_out, size_t size)
+{
+    for (;;) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+
+        if (n != m || memcmp(a, b, n) != 0) {
+            snprintf(a_out, size, "%.*s", (int)n, a);
+            snprintf(b_out, size, "%.*s", (int)m, b);
+            return true;
+        }
+        if (!a[n] && !b[n])
+            return false;
+        a += n + (a[n] == '\n');
+        b += n + (b[n] == '\n');
+    }
+}

@@ -1,0 +1,475 @@
+/* What outlives a request, over whole models: prefixes that other sessions computed, sequences that are swapped out or dropped
+ * between any two steps. Whatever happens, tokens and logits stay the same, bit for bit. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "engine/admit.h"
+#include "kv/swap.h"
+#include "tests/unit/policy_cases.h"
+
+#define LLAMA "golden/llama/model.gguf"
+#define GEMMA "golden/gemma3/model.gguf" /* windows of 16 in five layers of six */
+#define N_VOCAB 1024u                    /* at most */
+#define N_PROMPT 97u
+#define N_ANSWER 40u
+
+/* A prompt and its answer. */
+struct told {
+    int32_t ids[N_ANSWER];
+    uint32_t n, preempt_every; /* steps; 0: never */
+    uint32_t n_preempted;
+    float logits[N_VOCAB]; /* behind the prompt */
+};
+
+/* Between two steps, under the lock: now and then the sequence loses its memory. */
+static int hear(void *arg, const struct soq__job *job, int32_t token, struct soq_error *err)
+{
+    struct told *t = arg;
+
+    (void)err;
+    (void)job;
+    t->ids[t->n++] = token;
+    return 0;
+}
+
+static void see(void *arg, uint32_t position, const float *logits, uint32_t n_vocab)
+{
+    struct told *t = arg;
+
+    if (position == N_PROMPT - 1)
+        memcpy(t->logits, logits, (n_vocab < N_VOCAB ? n_vocab : N_VOCAB) * sizeof *logits);
+}
+
+/* Runs the job alone, step by step; every so often its sequence is preempted. */
+static bool interfere(void *arg)
+{
+    struct soq__job *job = arg;
+    struct told *t = job->arg;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    if (!t->preempt_every || job->seq->engine->stepping || job->state != SOQ__JOB_RUNNING ||
+        job->seq->kv.n_committed % t->preempt_every >= 3 || t->n_preempted > job->seq->kv.n_committed / 12)
+        return false;
+    cr_assert_eq(soq__preempt(job->seq, &err), 0, "%s", err.text);
+    t->n_preempted++;
+    return false;
+}
+
+static struct soq__job run(struct soq__sequence *seq, const int32_t *ids, uint32_t n, struct told *t)
+{
+    struct soq__job job = {.seq = seq,
+                           .prompt = ids,
+                           .n_prompt = n,
+                           .max_tokens = N_ANSWER,
+                           .ignore_eog = true,
+                           .sampling = greedy(),
+                           .on_sampled = hear,
+                           .arg = t};
+
+    if (n == N_PROMPT) {
+        job.on_logits = see;
+        job.logits_from = n - 1;
+    }
+    t->n = 0;
+    soq__engine_run(seq->engine, &job, interfere, &job);
+    cr_assert_eq(job.rc, 0, "%s", job.err.text);
+    cr_assert_eq(t->n, N_ANSWER);
+    return job;
+}
+
+static void expect_same(const struct told *a, const struct told *b, const char *what)
+{
+    cr_expect(memcmp(a->ids, b->ids, sizeof a->ids) == 0, "%s: other tokens", what);
+    cr_expect(memcmp(a->logits, b->logits, sizeof a->logits) == 0, "%s: other logits", what);
+}
+
+/* ---- Prefixes ----------------------------------------------------------------------------------------------------------- */
+
+static struct soq__sequence *salted(struct fixture *f, const char *salt)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__sequence *seq = NULL;
+
+    cr_assert_eq(soq__sequence_open(f->model->engine, salt, strlen(salt), &seq, &err), 0, "%s", err.text);
+    return seq;
+}
+
+/* Whatever was computed before, warm is cold. */
+static void warm_is_cold(const char *model, const char *const *more)
+{
+    struct fixture cold = open_with(model, NULL, (const char *[]){more[0], more[1], "kv.prefix_cache=off", NULL});
+    struct fixture warm = open_with(model, NULL, more);
+    struct soq__sequence *a = new_sequence(&cold), *b = new_sequence(&warm), *c = new_sequence(&warm);
+    struct told one = {0}, two = {0}, three = {0};
+    int32_t ids[N_PROMPT + 80];
+    struct soq__job job;
+
+    make_ids(ids, N_PROMPT + 80, 1);
+    run(a, ids, N_PROMPT, &one);
+    job = run(b, ids, N_PROMPT, &two);
+    cr_expect_eq(job.n_prefix, 0);
+    job = run(c, ids, N_PROMPT, &three);
+    cr_expect_eq(job.n_prefix, N_PROMPT / 8 * 8);
+    cr_expect_eq(job.n_cached, job.n_prefix);
+    expect_same(&one, &two, "the first");
+    expect_same(&one, &three, "the second");
+    /* An answer is found, too: the next turn of the conversation in another session. */
+    memcpy(ids + N_PROMPT, one.ids, sizeof one.ids);
+    soq__sequence_free(b);
+    b = new_sequence(&warm);
+    job = run(b, ids, N_PROMPT + N_ANSWER + 10, &two);
+    cr_expect_eq(job.n_prefix, (N_PROMPT + N_ANSWER - 1) / 8 * 8);
+    run(a, ids, N_PROMPT + N_ANSWER + 10, &one);
+    cr_expect(memcmp(one.ids, two.ids, sizeof one.ids) == 0);
+    cr_expect_eq(warm.model->engine->prefix.stats.hits, 2);
+    cr_expect_eq(warm.model->engine->prefix.stats.lookups, 3);
+    cr_expect_eq(warm.model->engine->prefix.stats.tokens_saved, 96 + 136);
+    soq__sequence_free(a);
+    soq__sequence_free(b);
+    soq__sequence_free(c);
+    close_model(&cold);
+    close_model(&warm);
+}
+
+Test(engine_keep, warm_is_cold)
+{
+    int64_t live = soq__alloc_live();
+    static const char *const codecs[][3] = {{"kv.codec_k=f16", "kv.codec_v=f16", NULL},
+                                            {"kv.codec_k=f32", "kv.codec_v=f32", NULL}};
+
+    for (int i = 0; i < 2; i++) {
+        warm_is_cold(LLAMA, codecs[i]);
+        warm_is_cold(GEMMA, codecs[i]);
+    }
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
+Test(engine_keep, salts_are_apart)
+{
+    struct fixture f = open_with(LLAMA, NULL, NULL);
+    struct soq__sequence *seqs[] = {salted(&f, "a"), salted(&f, "b"), salted(&f, ""), salted(&f, "a")};
+    const uint32_t hits[] = {0, 0, 0, 96};
+    struct soq__sequence *fork = NULL;
+    struct told t = {0};
+    int32_t ids[N_PROMPT];
+
+    make_ids(ids, N_PROMPT, 1);
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(run(seqs[i], ids, N_PROMPT, &t).n_prefix, hits[i], "session %d", i);
+    cr_assert_eq(soq__sequence_fork(seqs[0], &fork, NULL), 0);
+    cr_expect_eq(fork->root, seqs[3]->root, "a fork has the salt of what it was forked from");
+    soq__sequence_free(fork);
+    for (int i = 0; i < 4; i++)
+        soq__sequence_free(seqs[i]);
+    close_model(&f);
+}
+
+/* Policies: what they choose, and how, is the same after a hit; those that must see every row get none. */
+Test(engine_keep, prefixes_and_policies)
+{
+    int32_t ids[N_PROMPT];
+
+    make_ids(ids, N_PROMPT, 1);
+    for (size_t i = 0; i < N_POLICIES; i++) {
+        struct fixture cold = open_with(LLAMA, policies[i], (const char *[]){"kv.prefix_cache=off", NULL});
+        const char *const on[] = {"kv.prefix_cache=on", NULL};
+        const char *const all[] = {on[0], policies[i][0], policies[i][1], policies[i][2], policies[i][3], NULL};
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct soq__sequence *seq = new_sequence(&cold), *again;
+        const struct soq__kv_policy *policy = &cold.model->engine->policies.kv[0];
+        bool never = policy->ops->traits & SOQ_POLICY_NO_PREFIX_HITS || (soq__kv_weighs(policy) && !policy->plan.queries);
+        uint32_t most = N_PROMPT - (policy->plan.queries > 1 ? policy->plan.queries : 1);
+        struct told one = {0}, two = {0}, three = {0};
+        struct fixture warm = {0};
+
+        run(seq, ids, N_PROMPT, &one);
+        soq__sequence_free(seq);
+        close_model(&cold);
+        if (never) {
+            warm.rt = open_runtime(all, &err);
+            cr_assert_not_null(warm.rt, "%s", err.text);
+            cr_expect_eq(soq_model_load(warm.rt, soq__test_data(LLAMA), NULL, &warm.model, &err), -SOQ_EUNSUPPORTED);
+            cr_expect(strstr(err.text, "[kv] prefix_cache"), "%s", err.text);
+            soq_runtime_free(warm.rt);
+            continue;
+        }
+        warm = open_with(LLAMA, policies[i], on);
+        seq = new_sequence(&warm);
+        again = new_sequence(&warm);
+        run(seq, ids, N_PROMPT, &two);
+        cr_expect_eq(run(again, ids, N_PROMPT, &three).n_prefix, most / 8 * 8, "%s", policies[i][0]);
+        expect_same(&one, &two, policies[i][0]);
+        expect_same(&one, &three, policies[i][0]);
+        soq__sequence_free(seq);
+        soq__sequence_free(again);
+        close_model(&warm);
+    }
+}
+
+/* ---- Preemption --------------------------------------------------------------------------------------------------------- */
+
+static void preempt_anywhere(const char *model, const char *const policy[4], const char *how, const char *other)
+{
+    struct fixture calm = open_with(model, policy, (const char *[]){"kv.prefix_cache=off", other, NULL});
+    struct fixture f = open_with(model, policy, (const char *[]){how, "kv.prefix_cache=off", other, NULL});
+    struct soq__sequence *seq = new_sequence(&calm);
+    struct told undisturbed = {0};
+    int32_t ids[N_PROMPT];
+
+    make_ids(ids, N_PROMPT, 1);
+    run(seq, ids, N_PROMPT, &undisturbed);
+    soq__sequence_free(seq);
+    for (uint32_t every = 3; every < 40; every += 16) {
+        struct told t = {.preempt_every = every};
+
+        seq = new_sequence(&f);
+        run(seq, ids, N_PROMPT, &t);
+        cr_expect_gt(t.n_preempted, 2);
+        expect_same(&undisturbed, &t, policy[0]);
+        cr_expect_eq(soq__preempt(seq, NULL), 0, "idle");
+        cr_expect_eq(soq__kv_seq_bytes(&seq->kv), 0);
+        t.preempt_every = 0;
+        run(seq, ids, N_PROMPT, &t);
+        expect_same(&undisturbed, &t, "again, after it was idle");
+        soq__sequence_free(seq);
+        cr_expect_eq(f.model->engine->kv.budget.used, 0);
+        cr_expect_eq(f.model->engine->kv.swap.used, 0);
+    }
+    close_model(&calm);
+    close_model(&f);
+}
+
+Test(engine_keep, swapped_out_anywhere, .timeout = 120)
+{
+    for (size_t i = 0; i < N_POLICIES; i++)
+        preempt_anywhere(LLAMA, policies[i], "kv.preempt=swap", NULL);
+    preempt_anywhere(GEMMA, policies[0], "kv.preempt=swap", NULL);
+    preempt_anywhere(LLAMA, policies[0], "kv.preempt=swap", "kv.codec_k=f32");
+}
+
+Test(engine_keep, computed_again_anywhere, .timeout = 120)
+{
+    for (size_t i = 0; i < 3; i++) {
+        preempt_anywhere(LLAMA, policies[i], "kv.preempt=recompute", NULL);
+        preempt_anywhere(GEMMA, policies[i], "kv.preempt=recompute", NULL);
+    }
+}
+
+Test(engine_keep, preemption_that_cannot_be)
+{
+    static const struct {
+        const char *settings[5], *says;
+    } wrong[] = {
+        {{"kv.preempt=recompute", "kv.policy=snapkv", "kv.snapkv.capacity=80", NULL}, "snapkv"},
+        {{"kv.preempt=swap", "kv.swap_memory=0", NULL}, "swap_memory"},
+        {{"kv.preempt=always", NULL}, "auto|swap|recompute|off"},
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct soq_runtime *rt = open_runtime(wrong[i].settings, &err);
+        struct soq_model *model = NULL;
+
+        if (rt)
+            cr_expect_neq(soq_model_load(rt, soq__test_data(LLAMA), NULL, &model, &err), 0);
+        cr_expect(strstr(err.text, wrong[i].says), "%s", err.text);
+        soq_runtime_free(rt);
+    }
+}
+
+/* One slab of 2 MiB is all there is: a few thousand tokens. */
+#define ONE_SLAB                                                                                                               \
+    "kv.memory=2MiB", "model.context=4096", "kv.prefix_cache=off", "kv.block_tokens=256", "kv.codec_k=f32", "kv.codec_v=f32"
+
+static uint32_t tokens_in_memory(const struct fixture *f)
+{
+    const struct soq__engine *e = f->model->engine;
+
+    return (uint32_t)(e->kv.budget.limit / e->layout.groups[0].block_bytes * e->layout.block_tokens);
+}
+
+static struct soq_session *session_of(struct fixture *f)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_session *s = NULL;
+
+    cr_assert_eq(soq_session_create(f->model, &s, &err), 0, "%s", err.text);
+    return s;
+}
+
+static int ask(struct soq_session *s, uint32_t seed, uint32_t n, int32_t max_tokens, struct soq_result *result,
+               struct soq_error *err)
+{
+    struct soq_sampling zero = greedy();
+    struct soq_request req = SOQ_REQUEST_INIT;
+    int32_t *ids = soq__alloc_array(n, sizeof *ids);
+    int rc;
+
+    make_ids(ids, n, seed);
+    req.ids = ids;
+    req.n_ids = n;
+    req.max_tokens = max_tokens;
+    req.ignore_eog = 1;
+    req.sampling = &zero;
+    rc = soq_generate(s, &req, result, err);
+    soq__free(ids);
+    return rc;
+}
+
+/* Idle sessions make room, the one that was used least recently first; then nobody may, and the message says so. */
+Test(engine_keep, idle_sessions_give_way)
+{
+    static const char *const how[] = {"kv.preempt=auto", "kv.preempt=swap", "kv.preempt=recompute", "kv.preempt=off"};
+
+    for (size_t i = 0; i < 4; i++) {
+        struct fixture f = open_model(LLAMA, (const char *[]){ONE_SLAB, how[i], NULL});
+        struct soq_session *a = session_of(&f), *b = session_of(&f), *c = session_of(&f);
+        struct soq_result r = SOQ_RESULT_INIT;
+        struct soq_model_info info = {.struct_size = sizeof info};
+        struct soq_error err = SOQ_ERROR_INIT;
+        uint32_t n = tokens_in_memory(&f) * 2 / 5;
+
+        cr_assert_eq(ask(a, 1, n, 1, &r, &err), 0, "%s", err.text);
+        cr_assert_eq(ask(b, 2, n, 1, &r, &err), 0, "%s", err.text);
+        if (i == 3) {
+            cr_expect_eq(ask(c, 3, n, 1, &r, &err), -SOQ_EBUSY);
+            cr_expect(strstr(err.text, "[kv] memory") && strstr(err.text, "[kv] preempt"), "%s", err.text);
+        } else {
+            cr_expect_eq(ask(c, 3, n, 1, &r, &err), 0, "%s", err.text);
+            cr_expect_eq(soq_session_length(a->seq->kv.n_committed ? a : b), n);
+            cr_expect_gt(soq__kv_seq_bytes(&b->seq->kv), 0);
+            cr_expect_eq(soq__kv_seq_bytes(&a->seq->kv), 0, "the oldest");
+            cr_assert_eq(soq_model_info(f.model, &info, NULL), 0);
+            cr_expect_eq(info.swapped_out, i < 2);
+            cr_expect_eq(info.dropped, i == 2);
+            cr_expect_eq(info.swap_used > 0, i < 2);
+            cr_expect_eq(ask(a, 1, n, 5, &r, &err), 0, "%s", err.text);
+            cr_expect_eq(r.cached_tokens, i < 2 ? n - 1 : 0);
+        }
+        soq_session_free(a);
+        soq_session_free(b);
+        soq_session_free(c);
+        close_model(&f);
+    }
+}
+
+struct asker {
+    struct soq_session *s;
+    uint32_t n_heard, enough; /* tokens */
+    pthread_t thread;
+    uint32_t order;
+    int rc;
+    struct soq_error err;
+    struct soq_request req;
+    struct soq_sampling sampling;
+    int32_t *ids;
+};
+
+static atomic_uint n_done;
+
+static int listen(void *ctx, const struct soq_event *event)
+{
+    struct asker *a = ctx;
+
+    (void)event;
+    return ++a->n_heard >= a->enough;
+}
+
+static void *run_asker(void *arg)
+{
+    struct asker *a = arg;
+
+    a->rc = soq_generate(a->s, &a->req, NULL, &a->err);
+    a->order = atomic_fetch_add(&n_done, 1);
+    return NULL;
+}
+
+/* Promised as much as max_tokens may need, but cancelled when there are `enough`. */
+static void start(struct asker *a, struct fixture *f, uint32_t n, int32_t max_tokens, uint32_t enough, int32_t priority)
+{
+    *a = (struct asker){.s = session_of(f), .ids = soq__alloc_array(n, 4), .req = SOQ_REQUEST_INIT, .sampling = greedy()};
+    make_ids(a->ids, n, 1);
+    a->enough = enough;
+    a->req.on_event = listen;
+    a->req.ctx = a;
+    a->err = (struct soq_error)SOQ_ERROR_INIT;
+    a->req.ids = a->ids;
+    a->req.n_ids = n;
+    a->req.max_tokens = max_tokens;
+    a->req.ignore_eog = 1;
+    a->req.priority = priority;
+    a->req.sampling = &a->sampling;
+    cr_assert_eq(pthread_create(&a->thread, NULL, run_asker, a), 0);
+}
+
+static void join(struct asker *a)
+{
+    pthread_join(a->thread, NULL);
+    cr_expect_eq(a->rc, 0, "%s", a->err.text);
+    soq_session_free(a->s);
+    soq__free(a->ids);
+}
+
+static void await_running(struct fixture *f, const struct soq_session *s)
+{
+    struct soq__engine *e = f->model->engine;
+    bool runs = false;
+
+    for (int i = 0; i < 20000 && !runs; i++) {
+        pthread_mutex_lock(&e->lock);
+        runs = s->seq->job && s->seq->job->n_generated > 2;
+        pthread_mutex_unlock(&e->lock);
+        usleep(runs ? 0 : 500);
+    }
+    cr_assert(runs);
+}
+
+/* One of low priority that runs is preempted by one of higher priority, and ends after it, with the same answer. */
+Test(engine_keep, priorities, .timeout = 120)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){ONE_SLAB, NULL});
+    uint32_t n = tokens_in_memory(&f);
+    struct asker low, high;
+    struct soq_model_info info = {.struct_size = sizeof info};
+
+    cr_assert(n >= 1024 && n <= 4096);
+    atomic_store(&n_done, 0);
+    start(&low, &f, 200, (int32_t)n * 3 / 5 - 200, 300, -1);
+    await_running(&f, low.s);
+    start(&high, &f, 100, (int32_t)n * 3 / 5 - 100, 20, 1);
+    pthread_join(high.thread, NULL);
+    cr_expect_eq(high.rc, 0, "%s", high.err.text);
+    cr_expect_eq(high.order, 0);
+    cr_assert_eq(soq_model_info(f.model, &info, NULL), 0);
+    cr_expect_geq(info.swapped_out, 1);
+    soq_session_free(high.s);
+    soq__free(high.ids);
+    join(&low);
+    close_model(&f);
+}
+
+/* Many of high priority, one after the other and never together with the low one: it is not passed over for ever. */
+Test(engine_keep, nobody_starves, .timeout = 120)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){ONE_SLAB, "engine.max_sequences=64", NULL});
+    uint32_t n = tokens_in_memory(&f);
+    struct asker low, high[40];
+
+    cr_assert(n >= 1024 && n <= 4096);
+    atomic_store(&n_done, 0);
+    start(&high[0], &f, 30, (int32_t)n * 3 / 5, 100, 1);
+    await_running(&f, high[0].s);
+    start(&low, &f, 30, (int32_t)n * 3 / 5, 5, 0);
+    for (int i = 1; i < 40; i++)
+        start(&high[i], &f, 30, (int32_t)n * 3 / 5, 5, 1);
+    pthread_join(low.thread, NULL);
+    cr_expect_lt(low.order, 25, "%u were served before it", low.order);
+    cr_expect_eq(low.rc, 0, "%s", low.err.text);
+    for (int i = 0; i < 40; i++)
+        soq_session_cancel(high[i].s);
+    for (int i = 0; i < 40; i++)
+        join(&high[i]);
+    soq_session_free(low.s);
+    soq__free(low.ids);
+    close_model(&f);
+}
