@@ -3,8 +3,8 @@
 
     tensor_types.py --soquete build/soquete --peer "/venv/bin/python peer_ik.py" --quantize llama-quantize --dir DIR model.gguf
 
-The model is requantised with --quantize, a program that takes `--allow-requantize --pure SOURCE RESULT TYPE THREADS`, into
-DIR, where files that are there already are used. Where a row is no multiple of a type's block (256 for the K types) that
+The model is requantised with --quantize, the peer's llama-quantize (--allow-requantize --pure SOURCE RESULT TYPE THREADS),
+into DIR, where files that are there already are used. Where a row is no multiple of a type's block (256 for the K types) that
 program takes another type for the matrix: the column "in it" says what share of the matrices' bytes really is in the type."""
 import argparse
 import json
@@ -16,7 +16,9 @@ from measure import Failure, Results, Run, add_common, best, busy_note, cell, pr
 TYPES = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS".split()
 TESTS = ["--prompt", "512", "--gen", "128", "--depth", "0"]
 # The quantizer's names, where they are others: a mixture is the pure type with --pure.
-FTYPES = {"Q3_K": "Q3_K_S", "Q4_K": "Q4_K_S", "Q5_K": "Q5_K_S"}
+FTYPES = {"Q3_K": "Q3_K_S", "Q4_K": "Q4_K_S", "Q5_K": "Q5_1"}
+# Its options. What it takes instead of Q5_K, a type of its own, nobody else reads: so the matrices that can be are named.
+OPTIONS = {"Q5_K": ["--custom-q", "ffn_down=q5_K", "--token-embedding-type", "q5_1"]}
 
 
 def quantise(name, args):
@@ -28,8 +30,8 @@ def quantise(name, args):
     os.makedirs(args.dir, exist_ok=True)
     partial = path + ".partial"
     progress("requantising to %s" % name)
-    command = shlex.split(args.quantize) + ["--allow-requantize", "--pure", args.model, partial]
-    Run(command + [FTYPES.get(name, name), str(args.threads)])
+    command = shlex.split(args.quantize) + ["--allow-requantize"] + OPTIONS.get(name, ["--pure"])
+    Run(command + [args.model, partial, FTYPES.get(name, name), str(args.threads)])
     os.rename(partial, path)
     return path
 
