@@ -1,3 +1,3 @@
 /* Built for another minor of the backend role. */
-#define TOY_MINOR 2
+#define TOY_MINOR (SOQ_BACKEND_MINOR + 1)
 #include "toy.h"

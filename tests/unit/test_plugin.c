@@ -464,8 +464,8 @@ Test(refused, roles)
 
 Test(refused, minors)
 {
-    expect_refused("toy_minor", TOP, "role backend: it was built for minor 2, this host has 1");
-    expect_refused("toy_min_minor", TOP, "role backend: it needs minor 9, but this host has 1");
+    expect_refused("toy_minor", TOP, "role backend: it was built for minor 3, this host has 2");
+    expect_refused("toy_min_minor", TOP, "role backend: it needs minor 9, but this host has 2");
 }
 
 Test(refused, reserved_role)

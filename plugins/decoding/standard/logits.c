@@ -6,24 +6,12 @@
 #include <stdbool.h>
 
 #include "fail.h"
+#include "wide.h"
 
 enum { LANES = 16, BLOCK = 16 * LANES };
 
-/* The same loops compiled once more for processors with vectors of 256 bits. Sums are the same bit by bit: AVX2 alone has no
- * fused multiply-add, and lanes are added in the same order. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define WIDE __attribute__((target("avx2")))
-static bool has_wide(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
-#else
-#define WIDE
-static bool has_wide(void)
-{
-    return false;
-}
-#endif
+/* Sums are the same bit by bit when compiled for wider vectors: AVX2 alone has no fused multiply-add, and lanes are added in
+ * the same order. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- Maximum and sum */

@@ -31,12 +31,14 @@ extern "C" {
 
 /* ---- Roles ------------------------------------------------------------------------------------------------------- */
 
+enum { SOQ_BACKEND_MINOR = 2, SOQ_KV_POLICY_MINOR = 2, SOQ_KV_CODEC_MINOR = 1, SOQ_SAMPLER_MINOR = 1 };
+
 /* X(name, value, text, minor). Reserved roles have minor 0: a plugin that claims one is refused by this host. */
 #define SOQ_ROLES(X)                                                                                                           \
-    X(SOQ_ROLE_BACKEND, 1, "backend", 1)                                                                                       \
-    X(SOQ_ROLE_KV_POLICY, 2, "kv_policy", 1)                                                                                   \
-    X(SOQ_ROLE_KV_CODEC, 3, "kv_codec", 1)                                                                                     \
-    X(SOQ_ROLE_SAMPLER, 4, "sampler", 1)                                                                                       \
+    X(SOQ_ROLE_BACKEND, 1, "backend", SOQ_BACKEND_MINOR)                                                                       \
+    X(SOQ_ROLE_KV_POLICY, 2, "kv_policy", SOQ_KV_POLICY_MINOR)                                                                 \
+    X(SOQ_ROLE_KV_CODEC, 3, "kv_codec", SOQ_KV_CODEC_MINOR)                                                                    \
+    X(SOQ_ROLE_SAMPLER, 4, "sampler", SOQ_SAMPLER_MINOR)                                                                       \
     X(SOQ_ROLE_KV_STORE, 5, "kv_store", 0)                                                                                     \
     X(SOQ_ROLE_DRAFTER, 6, "drafter", 0)                                                                                       \
     X(SOQ_ROLE_CONSTRAINT, 7, "constraint", 0)                                                                                 \
@@ -48,8 +50,6 @@ enum soq_role {
     SOQ_ROLES(SOQ_ROLE_ENUM)
 #undef SOQ_ROLE_ENUM
 };
-
-enum { SOQ_BACKEND_MINOR = 1, SOQ_KV_POLICY_MINOR = 1, SOQ_KV_CODEC_MINOR = 1, SOQ_SAMPLER_MINOR = 1 };
 
 /* ---- The descriptor ---------------------------------------------------------------------------------------------- */
 
