@@ -10,10 +10,11 @@
 #include "cli/sampling.h"
 #include "cli/session_file.h"
 #include "cli/stats.h"
+#include "cli/stats_kv.h"
 
 struct run_options {
     const char *file, *ids, *system, *session;
-    bool raw, json, ignore_eos, quiet, profile;
+    bool raw, json, ignore_eos, quiet, profile, stats;
     struct soq__texts stop;
     struct soq__sampling_options sampling;
 };
@@ -36,6 +37,7 @@ static const struct soq__opt opts[] = {
     SOQ__THREADS_OPTION,
     SOQ__FLAG(struct run_options, json, "json", 0, "One JSON object a line instead of text: token, text, end or error."),
     SOQ__FLAG(struct run_options, profile, "profile", 0, "Where the time went, backend by backend, behind the summary."),
+    SOQ__FLAG(struct run_options, stats, "stats", 0, "What the pools of the KV cache hold, to the byte, behind the summary."),
     SOQ__FLAG(struct run_options, quiet, "quiet", 'q', "No summary on standard error."),
 };
 
@@ -91,13 +93,15 @@ static int finish(struct run *run, struct soq_model *model, const struct soq_res
     bool profiled = run->options->profile;
 
     if (run->options->json)
-        soq__json_line(json_pack("{ss ss so so*}", "event", "end", "reason", soq_reason_text(result->reason), "stats",
-                                 soq__stats_json(result, model), "profile",
-                                 profiled ? soq__profile_json(&profile, exec) : NULL));
+        soq__json_line(json_pack("{ss ss so so* so*}", "event", "end", "reason", soq_reason_text(result->reason), "stats",
+                                 soq__stats_json(result, model), "profile", profiled ? soq__profile_json(&profile, exec) : NULL,
+                                 "kv", run->options->stats ? soq__kv_stats_json(&model->engine->kv) : NULL));
     else if (run->in_line)
         soq__out_write("\n", 1);
     if (!run->options->quiet && !soq__out_lost())
         soq__stats_print(result, model, stderr);
+    if (run->options->stats && !run->options->json && !soq__out_lost())
+        soq__kv_stats_print(&model->engine->kv, stderr);
     if (profiled && !run->options->json && !soq__out_lost())
         soq__profile_print(&profile, exec, stderr);
     return soq__interrupted() ? SOQ_EXIT_CANCELLED : SOQ_EXIT_OK;

@@ -192,6 +192,20 @@ def kvcalc_agrees():
 
 
 @test
+def pools():
+    """--stats counts what the pools hold, which is what the session holds where nothing else is kept."""
+    settings = ["--kv.policy=snapkv", "--kv.snapkv.capacity=40", "--kv.snapkv.window=8", "--kv.block_tokens=8"]
+    for policy in [[], settings]:
+        end = run_json("-m", LLAMA, "--ids", ids_text(range(4, 104)), "-n", 1, "--ignore-eos", "--kv.prefix_cache=off", "--stats",
+                       *policy).lines()[-1]
+        used = sum(pool["used_bytes"] for pool in end["kv"]["pools"])
+        assert used == end["stats"]["kv_bytes"] > 0, end
+        assert sum(pool["slab_bytes"] for pool in end["kv"]["pools"]) == end["kv"]["used_bytes"] <= end["kv"]["peak_bytes"]
+    text = soquete("run", "-m", LLAMA, "--ids", "4,5,6", "-n", 1, "--ignore-eos", "--stats").err
+    assert "KV pools" in text and "blocks of" in text, text
+
+
+@test
 def interruption():
     """Ctrl-C ends the answer with exit code 130 and the end event; the text so far stays."""
     process = start("run", "-m", GEMMA, "--ids", "5,6", "--ignore-eos", "--json", *ENDLESS, stdout=subprocess.PIPE,

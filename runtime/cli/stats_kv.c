@@ -1,0 +1,66 @@
+/* The pools of the KV cache, to the byte. */
+#include "cli/stats_kv.h"
+
+#include "cli/term.h"
+
+struct pool_stats {
+    uint32_t first_layer, n_layers; /* the lowest, and how many */
+    uint32_t n_groups;
+    uint64_t block_bytes, blocks, slabs, used_bytes, slab_bytes;
+};
+
+static struct pool_stats stats_of(const struct soq__kv_cache *kv, uint32_t pool)
+{
+    const struct soq__kv_pool *p = &kv->pools[pool];
+    struct pool_stats s = {
+        .first_layer = UINT32_MAX,
+        .block_bytes = p->block_bytes,
+        .blocks = p->n_used,
+        .slabs = p->n_slabs,
+        .used_bytes = p->n_used * p->block_bytes,
+        .slab_bytes = p->n_slabs * p->slab_bytes,
+    };
+
+    for (uint32_t l = 0; l < kv->layout->n_layers; l++) {
+        const struct soq__kv_part *part = &kv->layout->parts[kv->layout->first_part[l]];
+
+        if (kv->layout->groups[part->group].pool != pool)
+            continue;
+        s.first_layer = l < s.first_layer ? l : s.first_layer;
+        s.n_layers++;
+    }
+    for (uint32_t g = 0; g < kv->n_groups; g++)
+        s.n_groups += kv->layout->groups[g].pool == pool;
+    return s;
+}
+
+void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
+{
+    fprintf(stream, "%sKV pools   %llu bytes of %llu, %llu at most\n", soq__term_dim(stream),
+            (unsigned long long)kv->budget.used, (unsigned long long)kv->budget.limit, (unsigned long long)kv->budget.peak);
+    for (uint32_t i = 0; i < kv->n_pools; i++) {
+        struct pool_stats s = stats_of(kv, i);
+
+        fprintf(stream,
+                "  pool %-3u %u layers from %u, %u groups: %llu blocks of %llu bytes: %llu bytes in %llu slabs of %llu bytes\n",
+                i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, (unsigned long long)s.block_bytes,
+                (unsigned long long)s.used_bytes, (unsigned long long)s.slabs, (unsigned long long)s.slab_bytes);
+    }
+    fprintf(stream, "%s", soq__term_reset(stream));
+}
+
+json_t *soq__kv_stats_json(const struct soq__kv_cache *kv)
+{
+    json_t *pools = json_array();
+
+    for (uint32_t i = 0; i < kv->n_pools; i++) {
+        struct pool_stats s = stats_of(kv, i);
+
+        json_array_append_new(pools, json_pack("{sI sI sI sI sI sI sI}", "layers", (json_int_t)s.n_layers, "groups",
+                                               (json_int_t)s.n_groups, "block_bytes", (json_int_t)s.block_bytes, "blocks",
+                                               (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
+                                               (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
+    }
+    return json_pack("{sI sI sI so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes", (json_int_t)kv->budget.used,
+                     "peak_bytes", (json_int_t)kv->budget.peak, "pools", pools);
+}
