@@ -23,14 +23,21 @@ struct plane {
     uint64_t offset, tile_bytes;  /* of the plane in a block; of one layer and head */
 };
 
+/* Where blocks lie. Groups whose layers or heads have budgets of their own share one. */
+struct storage {
+    uint32_t n_blocks;
+    uint8_t **blocks; /* [n_blocks] */
+};
+
 /* Layers that share a table. */
 struct group {
     struct group *next;
-    uint32_t index, n_layers, block_tokens, max_blocks, n_blocks;
+    uint32_t index, n_layers, block_tokens, max_blocks;
     uint64_t block_bytes;
     struct plane planes[2];
-    soq_block_ref *table; /* [max_slots][max_blocks] */
-    uint8_t **blocks;     /* [n_blocks] */
+    soq_block_ref *table;    /* [max_slots][max_blocks] */
+    struct storage own;      /* empty where another group's is used */
+    struct storage *storage; /* own, or that of the group named at creation, which outlives this one */
 };
 
 struct attention {
@@ -134,13 +141,18 @@ static size_t row_bytes(const struct plane *p)
     return p->width * (p->dtype == SOQ_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
+static uint8_t *block_at(const struct group *g, soq_block_ref ref)
+{
+    return ref < g->storage->n_blocks ? g->storage->blocks[ref] : NULL;
+}
+
 /* The block of an entry, NULL if there is none. */
 static uint8_t *block_of(const struct group *g, uint32_t slot, uint32_t entry)
 {
     uint32_t at = entry / g->block_tokens;
     soq_block_ref ref = at < g->max_blocks ? g->table[(size_t)slot * g->max_blocks + at] : SOQ_BLOCK_NONE;
 
-    return ref < g->n_blocks ? g->blocks[ref] : NULL;
+    return block_at(g, ref);
 }
 
 static bool is_plain(uint32_t format, uint32_t dtype, uint32_t width)
@@ -183,7 +195,7 @@ static void group_free(void *self, soq_kv_group handle)
         return;
     *link = g->next;
     a->host->free(a->host->ctx, g->table);
-    a->host->free(a->host->ctx, g->blocks);
+    a->host->free(a->host->ctx, g->own.blocks);
     a->host->free(a->host->ctx, g);
 }
 
@@ -204,6 +216,7 @@ static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
         .max_blocks = desc->max_blocks,
         .block_bytes = desc->block_bytes,
     };
+    g->storage = desc->storage ? ((struct group *)(uintptr_t)desc->storage)->storage : &g->own;
     a->groups = g;
     rc = take_planes(g, desc, err);
     if (!rc) {
@@ -226,25 +239,26 @@ static int group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
                       soq_buffer slab, struct soq_error *err)
 {
     struct attention *a = self;
-    struct group *g = (struct group *)(uintptr_t)handle;
+    const struct group *g = (const struct group *)(uintptr_t)handle;
+    struct storage *s = g->storage;
     uint32_t end = first_block + n_blocks;
     uint8_t **blocks;
 
     if (block_class)
         return fail(err, SOQ_EUNSUPPORTED, "block class %u", block_class);
-    if (end > g->n_blocks) {
+    if (end > s->n_blocks) {
         blocks = a->host->alloc(a->host->ctx, end * sizeof *blocks, 64);
         if (!blocks)
             return fail(err, SOQ_ENOMEM, "out of memory for the addresses of %u blocks", end);
         memset(blocks, 0, end * sizeof *blocks);
-        if (g->n_blocks)
-            memcpy(blocks, g->blocks, g->n_blocks * sizeof *blocks);
-        a->host->free(a->host->ctx, g->blocks);
-        g->blocks = blocks;
-        g->n_blocks = end;
+        if (s->n_blocks)
+            memcpy(blocks, s->blocks, s->n_blocks * sizeof *blocks);
+        a->host->free(a->host->ctx, s->blocks);
+        s->blocks = blocks;
+        s->n_blocks = end;
     }
     for (uint32_t i = 0; i < n_blocks; i++)
-        g->blocks[first_block + i] = slab ? (uint8_t *)(uintptr_t)slab + i * g->block_bytes : NULL;
+        s->blocks[first_block + i] = slab ? (uint8_t *)(uintptr_t)slab + i * g->block_bytes : NULL;
     return 0;
 }
 
@@ -258,8 +272,7 @@ static const void *part(const struct soq_step *step, uint32_t offset)
 /* Copy on write: the first entries of every tile. */
 static void copy_block(const struct group *g, const struct soq_step_copy *copy)
 {
-    uint8_t *src = copy->src < g->n_blocks ? g->blocks[copy->src] : NULL;
-    uint8_t *dst = copy->dst < g->n_blocks ? g->blocks[copy->dst] : NULL;
+    uint8_t *src = block_at(g, copy->src), *dst = block_at(g, copy->dst);
 
     for (int plane = KEY; plane <= VALUE && src && dst; plane++)
         for (uint32_t l = 0; l < g->n_layers; l++)

@@ -116,9 +116,9 @@ static void check_exit(struct soq__kit *kit)
 }
 
 /* ---- Leaks beside the host's allocator: the C library's heap grows, round after round. What it keeps of freed blocks counts
- * as used, so the least growth of several spans is looked at. */
+ * as used, and blocks of many sizes take a while to find their places, so the least growth of many spans is looked at. */
 
-enum { SPANS = 5, ROUNDS = 10, CHUNK = 32 /* the least that malloc takes */ };
+enum { SPANS = 20, ROUNDS = 10, CHUNK = 32 /* the least that malloc takes */ };
 
 static void live_rounds(struct soq__kit *kit)
 {
@@ -138,7 +138,7 @@ static void check_heap(struct soq__kit *kit)
     if (kit->shared->facts.devices)
         soq__kit_skip(kit, "device drivers keep memory of their own");
     live_rounds(kit);
-    for (int span = 0; span < SPANS; span++) {
+    for (int span = 0; span < SPANS && least >= ROUNDS * CHUNK; span++) {
         size_t before = mallinfo2().uordblks, after;
 
         live_rounds(kit);

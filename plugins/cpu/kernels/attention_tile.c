@@ -280,9 +280,9 @@ VEC_INLINE i32x8 mask_lanes(uint64_t mask)
 /* The largest lane. */
 VEC_INLINE float f32x8_most(f32x8 x)
 {
-    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){4, 5, 6, 7, 0, 1, 2, 3}));
-    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){2, 3, 0, 1, 6, 7, 4, 5}));
-    x = f32x8_max(x, __builtin_shuffle(x, (i32x8){1, 0, 3, 2, 5, 4, 7, 6}));
+    x = f32x8_max(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
+    x = f32x8_max(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
+    x = f32x8_max(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
     return x[0];
 }
 
@@ -421,7 +421,7 @@ static void add_seen(const struct item *item, uint32_t first, uint32_t n_q, uint
         uint32_t from = (uint32_t)__builtin_ctzll(any), to = run_end(masks, n_q, from), n = 0;
 
         for (uint32_t i = 0; i < n_q; i++)
-            n += masks[i] >> from & 1;
+            n += (uint32_t)(masks[i] >> from & 1);
         if (n == n_q)
             add_run(item, n_q, weights, begin, from, to, out);
         for (uint32_t i = 0; i < n_q && n < n_q; i++)
