@@ -204,23 +204,25 @@ static uint64_t weight_bytes(const struct soq__model *m)
     return bytes;
 }
 
-/* Of the cache that a row with n entries before it reads. */
-static double kv_bytes(const struct soq__kv_layout *layout, double n)
+/* Of the cache that a row with n tokens before it reads; where a policy selects, what it left in the latest repetition. */
+static double kv_bytes(const struct bench *b, double n)
 {
+    const struct soq__kv_cache *kv = &b->model->engine->kv;
+    const struct soq__kv_seq *seq = &b->lanes[0].seq->kv;
     double bytes = 0;
 
-    for (uint32_t i = 0; i < layout->n_groups; i++) {
-        const struct soq__kv_group_layout *g = &layout->groups[i];
-        double seen = g->window ? fmin(n, (double)g->window + g->sinks) : n;
+    for (uint32_t i = 0; i < kv->n_groups; i++) {
+        const struct soq__kv_group_layout *g = kv->groups[i].layout;
+        double held = kv->groups[i].selects ? seq->n_committed - seq->groups[i].base : n;
 
-        bytes += seen * (double)g->block_bytes / layout->block_tokens;
+        bytes += (g->window ? fmin(held, (double)g->window + g->sinks) : held) * (double)g->block_bytes / kv->block_tokens;
     }
     return bytes;
 }
 
 static double bandwidth_share(const struct bench *b, const struct soq__bench_test *t)
 {
-    double kv = kv_bytes(&b->model->engine->layout, (double)t->depth + (double)t->tokens / 2), rate = 0;
+    double kv = kv_bytes(b, (double)t->depth + (double)t->tokens / 2), rate = 0;
 
     if (!t->decode || b->report.bandwidth <= 0)
         return 0;

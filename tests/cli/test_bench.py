@@ -13,6 +13,7 @@ import kl  # noqa: E402
 import load  # noqa: E402
 import measure  # noqa: E402
 import peer  # noqa: E402
+import policies  # noqa: E402
 import tensor_types  # noqa: E402
 
 TEXT = "kalomi tenu saro. It's 12345 o'clock. " * 4
@@ -181,6 +182,17 @@ def load_of_a_tiny_model():
     """load.py measures a process until its first token, from the page cache and from the disk."""
     done = script("load.py", "--soquete", PROGRAM, "--only", "first", "--reps", 1, "--threads", 1, LLAMA)
     assert "| model | warm | soquete |" in done.stdout and "| model | cold | soquete |" in done.stdout, done
+
+
+@test
+def policies_table():
+    """policies.py compares each policy with the best of the full cache."""
+    records = [{"bench": "decode-one", "policy": "full", "best": 40.0}, {"bench": "decode-one", "policy": "full", "best": 50.0},
+               {"bench": "decode-one", "policy": "snapkv", "best": 80.0}, {"bench": "prompt", "policy": "h2o", "best": 1.0}]
+    text = policies.render(records)
+    assert "| decode after 6000 | snapkv | 80 | 50 | 1.60 | 1.75 | no |" in text, text
+    assert "| prompt of 4096 | h2o | 1 | - | - | 0.80 | - |" in text, text
+    assert "no.gguf is none" in script("policies.py", "no.gguf", rc=1).stderr
 
 
 main()
