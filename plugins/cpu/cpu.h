@@ -229,6 +229,8 @@ static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, u
 /* kernels/: one file each. */
 /* Rounds n inputs to place `lane` of a strip of that width. */
 void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane, uint8_t *strip);
+/* Zero headers for lanes from `first` on. */
+void cpu_clear_lanes(uint32_t n, uint32_t width, uint32_t first, uint8_t *strip);
 cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,
     cpu_run_add, cpu_run_scale, cpu_run_gather, cpu_run_kv_append, cpu_run_attention;
 int cpu_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);

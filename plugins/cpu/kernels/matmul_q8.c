@@ -246,14 +246,18 @@ static void all_rows(const struct cpu *cpu, size_t index, const uint8_t *packed,
     }
 }
 
-/* Rows [first, last) of x, inputs [32 from, 32 to). */
+/* Rows [first, last) of x, inputs [32 from, 32 to); after the last row of all, the lanes of its strip that no row fills. */
 static void quantise_part(struct cpu *cpu, const struct soq_view *x, uint64_t first, uint64_t last, uint64_t from, uint64_t to)
 {
-    for (uint32_t r = (uint32_t)first; r < last; r++) {
-        uint32_t lane = r % CPU_ROWS, k = (uint32_t)from * CPU_BLOCK;
+    uint32_t k = (uint32_t)from * CPU_BLOCK, n = (uint32_t)(to - from) * CPU_BLOCK;
 
-        cpu_quantise_row(cpu_view_row(x, r) + k, (uint32_t)(to - from) * CPU_BLOCK, cpu_strip_rows(x->rows - (r - lane)), lane,
-                         strip_at(cpu, x, r - lane, k));
+    for (uint32_t r = (uint32_t)first; r < last; r++) {
+        uint32_t lane = r % CPU_ROWS, width = cpu_strip_rows(x->rows - (r - lane));
+        uint8_t *strip = strip_at(cpu, x, r - lane, k);
+
+        cpu_quantise_row(cpu_view_row(x, r) + k, n, width, lane, strip);
+        if (r + 1 == x->rows && lane + 1 < width)
+            cpu_clear_lanes(n, width, lane + 1, strip);
     }
 }
 

@@ -1,5 +1,6 @@
 /* Activations to 8 bits: blocks of 32 with one scale, rounded to nearest even. Sums of the rounded values serve weights that
- * have a minimum or a zero point. Infinity and NaN make the block's scale NaN or infinite, so they reach the result. */
+ * have a minimum or a zero point. Infinity and NaN make the block's scale NaN or infinite, so they reach the result; its codes
+ * are 0 then. */
 #include "cpu.h"
 #include "simd/vec.h"
 
@@ -8,19 +9,20 @@ VEC_INLINE void quantise_block(const float *x, uint32_t width, uint32_t lane, ui
 {
     float *headers = (float *)(block + (size_t)CPU_BLOCK * width);
     i32x8 largest = i32x8_splat(0), values[4];
-    int32_t bits, first, second;
+    int32_t bits, finite, first, second;
     float amax, inverse, scale;
 
     for (int i = 0; i < 4; i++)
         largest = i32x8_max(largest, (i32x8)f32x8_load(x + i * 8) & 0x7fffffff);
     bits = i32x8_largest(largest);
     memcpy(&amax, &bits, sizeof amax);
+    finite = -(bits < 0x7f800000); /* all bits or none */
     scale = amax / 127.0f;
     inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
     for (uint32_t i = 0; i < 4; i++) {
         uint8_t codes[8];
 
-        values[i] = i32x8_round(f32x8_load(x + i * 8) * f32x8_splat(inverse));
+        values[i] = i32x8_round(f32x8_load(x + i * 8) * f32x8_splat(inverse)) & finite;
         i32x8_store_i8(codes, values[i]);
         memcpy(block + ((2 * i) * width + lane) * 4, codes, 4);
         memcpy(block + ((2 * i + 1) * width + lane) * 4, codes + 4, 4);
@@ -38,4 +40,14 @@ void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane,
 {
     for (uint32_t i = 0; i < n / CPU_BLOCK; i++, strip += (size_t)CPU_Q8_BYTES * width)
         quantise_block(x + i * CPU_BLOCK, width, lane, strip);
+}
+
+void cpu_clear_lanes(uint32_t n, uint32_t width, uint32_t first, uint8_t *strip)
+{
+    for (uint32_t i = 0; i < n / CPU_BLOCK; i++, strip += (size_t)CPU_Q8_BYTES * width) {
+        float *headers = (float *)(strip + (size_t)CPU_BLOCK * width);
+
+        for (uint32_t header = 0; header < 5; header++)
+            memset(headers + header * width + first, 0, (width - first) * sizeof *headers);
+    }
 }
