@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 
@@ -27,9 +28,14 @@ for test, rate in [("pp" + a["--prompt"], 50.0), ("tg" + a["--gen"], 20.0)]:
 """
 
 
+def interruptible():
+    """A shell's background jobs, and so their children, begin with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def script(name, *args, rc=0, text=""):
     done = subprocess.run([sys.executable, os.path.join(BENCH, name), *map(str, args)], input=text, capture_output=True,
-                          text=True, env=environment(), cwd=WORK, timeout=120)
+                          text=True, env=environment(), cwd=WORK, timeout=120, preexec_fn=interruptible)
     assert done.returncode == rc, done
     return done
 
