@@ -17,6 +17,7 @@
 
 #include "describe.h"
 #include "fail.h"
+#include "mask.h"
 #include "option.h"
 #include "top.h"
 
@@ -73,25 +74,13 @@ static int streaming_describe(void *self, const struct soq_kv_shape *shape, stru
     return 0;
 }
 
-/* The mask: the next row is at position n = n_positions and sees p > n - window beside the sinks. All below goes, for good. */
 static int streaming_on_commit(void *self, void *state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges,
                                uint32_t *n_ranges_out, struct soq_error *err)
 {
     const struct streaming *streaming = self;
-    uint32_t n = commit->n_positions, sinks = streaming->sinks, n_ranges = 0;
-    uint32_t first = streaming->window && n >= streaming->window ? n - streaming->window + 1 : 0;
 
     (void)state;
-    if (commit->max_ranges < 2)
-        return plugin_fail(err, SOQ_EINVAL, "kv policy streaming: room for %u ranges, 2 are needed", commit->max_ranges);
-    if (first <= sinks)
-        first = sinks = 0; /* nothing lies between */
-    if (sinks)
-        ranges[n_ranges++] = (struct soq_kv_range){0, sinks};
-    if (first < n)
-        ranges[n_ranges++] = (struct soq_kv_range){first, n};
-    *n_ranges_out = n_ranges;
-    return 0;
+    return mask_commit(streaming->window, streaming->sinks, commit, ranges, n_ranges_out, err);
 }
 
 static int streaming_select(void *self, void *state, const struct soq_kv_selection *selection, struct soq_error *err)

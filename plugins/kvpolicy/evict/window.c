@@ -10,8 +10,8 @@
  * Sinks", ICLR 2024, table 1). `sinks` is 0 by default all the same, because that is what a model with a window of its own was
  * trained for; on any other, set it to 4. */
 #include "describe.h"
-#include "fail.h"
-#include "soquete/plugin.h"
+#include "mask.h"
+#include "option.h"
 
 struct window {
     uint32_t capacity; /* as configured */
@@ -53,46 +53,20 @@ static int window_describe(void *self, const struct soq_kv_shape *shape, struct 
     return 0;
 }
 
-/* The next row is at position n = n_positions and sees p > n - window beside the sinks: all below goes, for good. */
 static int window_on_commit(void *self, void *state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges,
                             uint32_t *n_ranges_out, struct soq_error *err)
 {
     const struct window *window = self;
-    uint32_t n = commit->n_positions, sinks = window->sinks, n_ranges = 0;
-    uint32_t first = window->window && n >= window->window ? n - window->window + 1 : 0;
 
     (void)state;
-    if (commit->max_ranges < 2)
-        return plugin_fail(err, SOQ_EINVAL, "kv policy window: room for %u ranges, 2 are needed", commit->max_ranges);
-    if (first <= sinks)
-        first = sinks = 0; /* nothing lies between */
-    if (sinks)
-        ranges[n_ranges++] = (struct soq_kv_range){0, sinks};
-    if (first < n)
-        ranges[n_ranges++] = (struct soq_kv_range){first, n};
-    *n_ranges_out = n_ranges;
-    return 0;
+    return mask_commit(window->window, window->sinks, commit, ranges, n_ranges_out, err);
 }
 
 static const struct soq_option window_options[] = {
-    {
-        .struct_size = sizeof window_options[0],
-        .type = SOQ_OPT_INT,
-        .key = "capacity",
-        .default_value = "0",
-        .min = 0,
-        .max = INT32_MAX,
-        .help = "Entries per KV head that a row sees, itself and the sinks included; 0: the model's own window.",
-    },
-    {
-        .struct_size = sizeof window_options[0],
-        .type = SOQ_OPT_INT,
-        .key = "sinks",
-        .default_value = "0",
-        .min = 0,
-        .max = INT32_MAX,
-        .help = "First positions that stay; a model without a window of its own collapses without them: set 4.",
-    },
+    OPTION_INT("capacity", "0", 0, INT32_MAX,
+               "Entries per KV head that a row sees, itself and the sinks included; 0: the model's own window."),
+    OPTION_INT("sinks", "0", 0, INT32_MAX,
+               "First positions that stay; a model without a window of its own collapses without them: set 4."),
 };
 
 static const struct soq_kv_policy_ops window_ops = {
