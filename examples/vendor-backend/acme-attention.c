@@ -162,7 +162,7 @@ static bool is_plain(uint32_t format, uint32_t dtype, uint32_t width)
 
 static bool is_known(const struct soq_kv_plane *p, uint32_t role)
 {
-    return p->role == role && p->alias < 0 && p->tokens_per_entry == 1 && !p->format.pre_rope && !p->format.rotation &&
+    return p->role == role && p->alias < 0 && p->tokens_per_entry == 1 && !p->format.rotation &&
            is_plain(p->format.kind, p->format.dtype, p->width);
 }
 

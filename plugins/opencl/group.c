@@ -22,11 +22,10 @@ static int take_plane(const struct soq_kv_group_desc *desc, const struct soq_kv_
         return plugin_fail(err, SOQ_EUNSUPPORTED,
                            "opencl: kv group %u: planes must be plain F32 or F16, not kind %u of type %u", desc->index,
                            plane->format.kind, dtype);
-    if (plane->alias >= 0 || plane->tokens_per_entry != 1 || plane->format.pre_rope || plane->format.rotation)
-        return plugin_fail(
-            err, SOQ_EUNSUPPORTED,
-            "opencl: kv group %u: aliases, several tokens per entry, pre-RoPE keys and rotations are not supported",
-            desc->index);
+    if (plane->alias >= 0 || plane->tokens_per_entry != 1 || plane->format.rotation)
+        return plugin_fail(err, SOQ_EUNSUPPORTED,
+                           "opencl: kv group %u: aliases, several tokens per entry and rotations are not supported",
+                           desc->index);
     if (!plane->heads || !plane->width || plane->format.tile_bytes < (uint64_t)desc->block_tokens * plane->width * size)
         return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: tiles of %llu bytes for %u x %u", desc->index,
                            (unsigned long long)plane->format.tile_bytes, desc->block_tokens, plane->width);

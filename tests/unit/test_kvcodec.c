@@ -117,7 +117,6 @@ Test(kvcodec, describe)
         cr_assert_eq(format.dtype, plains[i].dtype);
         cr_assert_eq(format.tail_dtype, plains[i].dtype);
         cr_assert_eq(format.tile_bytes, 32 * 80 * plains[i].bytes);
-        cr_assert_eq(format.pre_rope, 0);
 
         tile.tokens = 1;
         tile.width = 1;

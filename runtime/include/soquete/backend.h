@@ -56,7 +56,8 @@ struct soq_backend_params {
     X(SOQ_OP_GATHER, 9, "gather")                                                                                              \
     X(SOQ_OP_ATTENTION, 10, "attention")                                                                                       \
     X(SOQ_OP_KV_APPEND, 11, "kv_append")                                                                                       \
-    X(SOQ_OP_KV_GATHER, 12, "kv_gather")
+    X(SOQ_OP_KV_GATHER, 12, "kv_gather")                                                                                       \
+    X(SOQ_OP_KV_PACK, 13, "kv_pack")
 
 enum soq_op {
 #define SOQ_OP_ENUM(name, value, text) name = value,
@@ -75,6 +76,9 @@ struct soq_op_desc {
     uint32_t key_format, value_format;                    /* ATTENTION, KV_APPEND, KV_GATHER: soq_kv_format.kind */
     uint32_t key_dtype, value_dtype;                      /* their dtype */
     uint32_t flags;                                       /* SOQ_OPDESC_... */
+    /* ATTENTION, KV_GATHER, KV_PACK: formats of packed blocks; NULL: there are none. OPAQUE ones and those that the backend has
+     * no kernel for are decoded by the group's coders. */
+    const struct soq_kv_format *packed_key, *packed_value;
 };
 
 enum {
@@ -239,8 +243,8 @@ struct soq_elementwise_ops {
     int (*gather)(void *self, const struct soq_gather_args *args);
 };
 
-/* K and V (f32, heads x head_dim per row) of every row go to the row's entry, converted to the planes' formats. Before RoPE
- * where the format says pre_rope, else after. */
+/* K and V (f32, heads x head_dim per row, K after RoPE) of every row go to the row's entry, converted to the planes' formats.
+ */
 struct soq_kv_append_args {
     uint32_t struct_size;
     uint32_t layer; /* within the group */
@@ -261,7 +265,7 @@ struct soq_attention_args {
     uint32_t window;          /* entries a row sees, itself included; 0: all */
     uint32_t sinks;           /* first positions that stay visible beside a window */
     soq_weight sink_logits;   /* vector [n_heads]: an extra logit per head that takes mass and gives nothing; 0: none */
-    struct soq_view inv_freq; /* for rotated segments and pre_rope formats; buffer 0: none */
+    struct soq_view inv_freq; /* for rotated segments; buffer 0: none */
     uint32_t rope_kind, n_rot;
     struct soq_view q, out;
     /* Attention mass, buffer 0: not wanted. For each line m that a row's mass_line names, each kv head h and each entry e of
@@ -278,7 +282,8 @@ struct soq_attention_args {
 #define SOQ_MASS_ONE ((uint64_t)1 << 36)
 
 /* Copies entries together, all planes: for layer l and kv head h of the group, entry keep[l][h][i] of the blocks `src` becomes
- * entry dst_first + i of the blocks `dst`. No block is in both. The arrays are host memory, read before the call returns. */
+ * entry dst_first + i of the blocks `dst`. No block is in both. Blocks of class 1 are decoded; dst are of class 0. The arrays
+ * are host memory, read before the call returns. */
 struct soq_kv_gather_args {
     uint32_t struct_size;
     uint32_t n_keep; /* per layer and head */
@@ -288,6 +293,18 @@ struct soq_kv_gather_args {
     uint32_t dst_first;
     uint32_t reserved;
     const uint32_t *keep; /* [n_layers][n_kv_heads][n_keep], each line ascending */
+};
+
+/* Encodes full blocks, all planes, layers and heads: block src[i], of class 0, becomes block dst[i], of class 1. Entries below
+ * skip[i] of a block hold nothing: the first one behind them is encoded in their place. first_position[i] is for the tiles, see
+ * there. The arrays are host memory, read before the call returns. */
+struct soq_kv_pack_args {
+    uint32_t struct_size;
+    uint32_t n;
+    soq_kv_group group;
+    const soq_block_ref *src, *dst; /* [n] */
+    const uint32_t *skip;           /* [n] below block_tokens */
+    const uint32_t *first_position; /* [n] */
 };
 
 struct soq_attention_ops {
@@ -305,6 +322,8 @@ struct soq_attention_ops {
     /* Optional; without it nothing can be evicted by selection. Between steps; when it returns the copies are done, and all
      * that earlier steps wrote was seen. */
     int (*kv_gather)(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
+    /* Optional; without it only PLAIN codecs can be used. As kv_gather: between steps, done when it returns. */
+    int (*kv_pack)(void *self, const struct soq_kv_pack_args *args, struct soq_error *err);
 };
 
 enum {

@@ -14,27 +14,49 @@ extern "C" {
 
 enum soq_kv_format_kind {
     SOQ_FORMAT_PLAIN = 1,    /* elements of dtype, token by token: a tile is [tokens][width] */
-    SOQ_FORMAT_AFFINE = 2,   /* codes of `bits`, scale (and minimum) per group */
-    SOQ_FORMAT_CODEBOOK = 3, /* codes of `bits` into a table, scale per group */
+    SOQ_FORMAT_AFFINE = 2,   /* codes of `bits`; x = code * scale + minimum, symmetric: (code - 2^(bits - 1)) * scale */
+    SOQ_FORMAT_CODEBOOK = 3, /* codes of `bits`; x = codebook[code] * scale */
     SOQ_FORMAT_OPAQUE = 4,   /* only the codec can decode it */
+    SOQ_FORMAT_E4M3 = 5,     /* codes of 8 bits: sign, exponent of 4 bits and bias 7, mantissa of 3; x = that number * scale */
+};
+
+enum soq_kv_rotation {
+    SOQ_ROTATION_NONE = 0,
+    SOQ_ROTATION_HADAMARD = 1,       /* what is stored of a token's x is y = H x */
+    SOQ_ROTATION_HADAMARD_SIGNS = 2, /* y = H (signs * x) */
 };
 
 /* How a codec stores one tile: block_tokens x width numbers of one (layer, head). A backend has fast kernels for the
- * descriptions it knows and decodes tiles through the codec for all others. */
+ * descriptions it knows and decodes tiles through the codec for all others.
+ *
+ * Tiles of the kinds AFFINE, CODEBOOK and E4M3, T tokens x W dims, hold from byte 0 on:
+ *  1. scale[W / group_dims][T / group_tokens] of `dtype` (both divisions round up), then the minima of an AFFINE tile that is
+ *     not symmetric, in the same shape; then zeros up to a multiple of 8 bytes.
+ *  2. The codes, unsigned, in quads along the axis that attention sums over: the *inner* axis of keys are the dims, of values
+ *     the tokens; the other one is the outer. `bits` is a sum of powers of two, and each, from the largest down, has a plane of
+ *     that many bits of every code, lowest bits first: 5 bits are a plane of 4 and one of 1. In a plane of b bits a byte holds
+ *     8 / b codes: byte [i][o][j], i below ceil(inner / (32 / b)), o the outer index, j below 4, holds at its bits from s * b
+ *     on the code of the inner index (i * 8 / b + s) * 4 + j. Codes beyond the inner axis are zeros.
+ * H is the orthonormal Walsh-Hadamard transform in natural order, of blocks of rotation_dims dims: a power of two. It is its
+ * own inverse, so a backend may rotate queries and outputs instead of keys and values. */
 struct soq_kv_format {
     uint32_t struct_size;
     uint32_t kind;  /* enum soq_kv_format_kind */
-    uint32_t dtype; /* PLAIN: of the elements; else of scales */
+    uint32_t dtype; /* PLAIN: of the elements; else of scales and minima: F16 or F32 */
     uint32_t bits;
     uint32_t group_tokens, group_dims; /* one scale per group_tokens x group_dims */
     uint32_t symmetric;
-    uint32_t rotation;    /* 0 none, 1 Hadamard, 2 Hadamard with signs */
-    uint32_t outliers;    /* kept exactly, per group */
-    uint32_t sketch_bits; /* per element, of the residual */
-    uint32_t pre_rope;    /* keys are stored before RoPE */
-    uint32_t tail_dtype;  /* of the open block at the end of a sequence, which is always PLAIN */
+    uint32_t rotation;        /* enum soq_kv_rotation */
+    uint32_t rotation_dims;   /* 0 without a rotation */
+    uint32_t outliers;        /* kept exactly, per group; only the codec can decode them */
+    uint32_t sketch_bits;     /* per element, of the residual; only the codec can decode it */
+    uint32_t tail_dtype;      /* of the blocks that are not packed yet, which are always PLAIN */
+    uint32_t grid_tokens;     /* blocks are packed at positions that are multiples of it; 0: [kv] says */
+    uint32_t residual_tokens; /* that many entries before such a position stay plain */
     uint32_t codebook_size;
-    const float *codebook; /* static storage of the plugin, or NULL */
+    uint32_t reserved;
+    const float *codebook; /* [codebook_size], or NULL; the instance's, as are the signs */
+    const float *signs;    /* [width] of +1 and -1, or NULL */
     uint64_t tile_bytes;   /* of one full tile, a multiple of 8 */
 };
 
@@ -63,7 +85,16 @@ enum soq_kv_group_kind {
     SOQ_GROUP_RECURRENT = 5
 };
 
-/* Layers that share one block table. */
+/* A codec that a backend may call for the tiles it has no kernel for. */
+struct soq_kv_coder {
+    uint32_t struct_size;
+    uint32_t reserved;
+    const struct soq_kv_codec_ops *ops;
+    void *self;
+};
+
+/* Layers that share one block table. Blocks of class 0 take new entries; where the group packs, full blocks become blocks of
+ * class 1 later, at a commit, and are never written again. */
 struct soq_kv_group_desc {
     uint32_t struct_size;
     uint32_t index; /* the `group` of the step */
@@ -77,6 +108,14 @@ struct soq_kv_group_desc {
     /* A group of the same planes and block_bytes whose slabs hold this one's blocks too: group_slab() is called for that one
      * only, which outlives this one. 0: none. So layers or heads with budgets of their own share one pool. */
     uint64_t storage;
+    /* Blocks of class 1: the same planes in other formats, [n_planes]; NULL: the group does not pack. The layers and heads of
+     * the group as tiles name them. Everything that is pointed to outlives the group. */
+    const struct soq_kv_plane *packed;
+    uint64_t packed_bytes;             /* of a block of class 1 */
+    const struct soq_kv_coder *coders; /* [n_planes] of the packed planes */
+    const uint32_t *layers;            /* [n_layers] numbers in the model */
+    uint32_t first_head;               /* number in the model of the group's first kv head */
+    uint32_t reserved;
 };
 
 /* ---- KV policy: which entries stay ------------------------------------------------------------------------------- */
@@ -88,6 +127,10 @@ struct soq_kv_shape {
     uint32_t context;      /* entries a sequence may have */
     uint32_t block_tokens; /* P */
     uint32_t model_window; /* the model's own sliding window, 0: none */
+    uint32_t head_dim_v;
+    uint32_t rope_kind, n_rot; /* enum soq_rope_kind; 0: the model does not rotate */
+    float rope_mscale;         /* as in soq_rope_table_args */
+    const float *inv_freq;     /* [n_rot / 2] */
 };
 
 /* What a policy needs, soq_kv_plan.needs. */
@@ -200,25 +243,34 @@ struct soq_kv_policy_ops {
 /* One tile: block_tokens x width numbers of one layer and head. */
 struct soq_kv_tile {
     uint32_t struct_size;
-    uint32_t role; /* enum soq_kv_plane_role */
-    uint32_t layer, head;
+    uint32_t role;        /* enum soq_kv_plane_role */
+    uint32_t layer, head; /* numbers in the model */
     uint32_t tokens, width;
+    uint32_t first_position; /* of its first token; the others follow. Entries that were selected say UINT32_MAX */
+    uint32_t reserved;
+};
+
+enum soq_kv_codec_trait {
+    SOQ_CODEC_NEEDS_POSITIONS = 1, /* of every tile: does not work with policies that select */
 };
 
 struct soq_kv_codec_ops {
     uint32_t struct_size;
-    uint32_t reserved;
+    uint32_t traits; /* SOQ_CODEC_... */
     size_t instance_size;
     int (*init)(void *self, const struct soq_host *host, const struct soq_config *config,
                 struct soq_error *err); /* required; [kv.NAME] */
     void (*shutdown)(void *self);       /* optional */
-    /* Required. The format of tiles of that shape; refuses shapes that it cannot store (a Hadamard rotation of width 80).
-     * *format_out is zeroed but for struct_size. */
+    /* Required. The format of tiles of that shape, whatever their layer, head and position; refuses shapes that it cannot store
+     * (a Hadamard rotation of width 80). *format_out is zeroed but for struct_size. */
     int (*describe)(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err);
-    /* Required. src and dst: f32 [tokens][width], row-major, and format.tile_bytes bytes. Any thread, several at once; no
-     * allocation. */
+    /* Required. src and dst: f32 [tokens][width], row-major, and format.tile_bytes bytes. Keys come after RoPE. Any thread,
+     * several at once; no allocation. What is not finite is stored as something finite, which the codec documents. */
     int (*encode)(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err);
     int (*decode)(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err);
+    /* Optional. The model whose cache it is, before describe(); what shape points to outlives the instance. Codecs that were
+     * calibrated for one model, or undo RoPE, refuse others here. */
+    int (*prepare)(void *self, const struct soq_kv_shape *shape, struct soq_error *err);
 };
 
 #ifdef __cplusplus
