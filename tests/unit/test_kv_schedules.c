@@ -1,7 +1,8 @@
-/* The cache against a model of itself: sequences come and go, fork, go back, take part in steps that succeed or fail, in random
- * order, under policies that keep everything, that mask and that select, over a backend that holds one number per entry. At any
- * time each layer and head of a sequence finds in its blocks what was written at the positions that it should hold, sums of
- * attention mass are those of the rows so far, promises are kept, and every reference is accounted for. */
+/* The cache against a model of itself: sequences come and go, fork, go back, are swapped out and in, take part in steps that
+ * succeed or fail, in random order, under policies that keep everything, that mask and that select, over a backend that holds
+ * one number per entry. At any time each layer and head of a sequence finds in its blocks what was written at the positions
+ * that it should hold, sums of attention mass are those of the rows so far, promises are kept, and every reference is accounted
+ * for. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +10,34 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kv/cache.h"
+#include "kv/swap.h"
 
 #define P 4u
 #define CONTEXT 48u
 #define N_SEQS 5
-#define N_LAYERS 8u
+#define N_LAYERS 12u
 #define N_HEADS 2u
 #define N_LINES (N_LAYERS * N_HEADS)
 #define GROUPS_MAX 8
 #define N_BLOCKS 1024
 #define WINDOW 9u
+#define SINKS 3u
+#define MASK 8u /* positions beside the sinks */
 #define CHUNK 11u
 #define EVERY 5u
 #define QUERIES 3u
-#define TILE ((uint64_t)1 << 17) /* bytes; two planes of 8 are a slab */
+#define TILE ((uint64_t)1 << 16) /* bytes; two planes of 16 are a slab */
+#define N_SLABS 2048
 
-enum { FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, N_POLICIES };
+enum { FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT, N_POLICIES };
 
 /* Even layers have the model's own window; the others: */
-static const uint32_t layer_policy[N_LAYERS] = {0, FULL, 0, BY_HEAD, 0, ALL_ROWS, 0, LAST_ROWS};
+static const uint32_t layer_policy[N_LAYERS] = {0, FULL, 0, BY_HEAD, 0, ALL_ROWS, 0, LAST_ROWS, 0, MASKED, 0, BY_SLOT};
+
+static bool selects(uint32_t layer)
+{
+    return layer % 2 && layer_policy[layer] != FULL && layer_policy[layer] != MASKED;
+}
 
 static uint32_t state;
 
@@ -81,6 +91,23 @@ static struct entry stored[GROUPS_MAX][N_BLOCKS][N_LINES][P]; /* by pool; [layer
 static bool present[GROUPS_MAX][N_BLOCKS];
 static soq_block_ref tables[N_SEQS][GROUPS_MAX][CONTEXT / P];
 static bool gather_fails;
+static struct slab {
+    soq_buffer buffer; /* 0: not there */
+    uint32_t pool, first;
+} slabs[N_SLABS];
+
+/* The entries of the block at `offset` of a slab; NULL: the buffer is none. */
+static void *block_at(soq_buffer buffer, uint64_t offset)
+{
+    for (uint32_t i = 0; i < N_SLABS; i++)
+        if (slabs[i].buffer == buffer) {
+            uint64_t bytes = cache.pools[slabs[i].pool].block_bytes;
+
+            cr_assert_eq(offset % bytes, 0);
+            return stored[slabs[i].pool][slabs[i].first + offset / bytes];
+        }
+    return NULL;
+}
 
 static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *out, struct soq_error *err)
 {
@@ -96,11 +123,29 @@ static void buffer_free(void *self, soq_buffer buffer)
     free((void *)(uintptr_t)buffer);
 }
 
+/* Of blocks only what stands for them is moved: stored[pool][block]. */
 static int buffer_read(void *self, soq_buffer src, uint64_t offset, void *dst, uint64_t bytes, struct soq_error *err)
 {
+    const void *block = block_at(src, offset);
+
     (void)self;
     (void)err;
-    memcpy(dst, (const char *)(uintptr_t)src + offset, bytes);
+    if (block)
+        memcpy(dst, block, sizeof stored[0][0]);
+    else
+        memcpy(dst, (const char *)(uintptr_t)src + offset, bytes);
+    return 0;
+}
+
+static int buffer_write(void *self, soq_buffer dst, uint64_t offset, const void *src, uint64_t bytes, struct soq_error *err)
+{
+    void *block = block_at(dst, offset);
+
+    (void)self;
+    (void)bytes;
+    (void)err;
+    cr_assert_not_null(block, "only blocks are written");
+    memcpy(block, src, sizeof stored[0][0]);
     return 0;
 }
 
@@ -123,12 +168,17 @@ static void group_free(void *self, soq_kv_group group)
 static int group_slab(void *self, soq_kv_group group, uint32_t class, uint32_t first, uint32_t n, soq_buffer slab,
                       struct soq_error *err)
 {
+    uint32_t pool = layout.groups[group - 1].pool, at = 0;
+
     (void)self;
     (void)class;
     (void)err;
     cr_assert_leq(first + n, N_BLOCKS);
     for (uint32_t i = first; i < first + n; i++)
-        present[layout.groups[group - 1].pool][i] = slab != 0;
+        present[pool][i] = slab != 0;
+    while (slab ? slabs[at].buffer : slabs[at].pool != pool || slabs[at].first != first || !slabs[at].buffer)
+        cr_assert_lt(++at, N_SLABS);
+    slabs[at] = (struct slab){slab, pool, first};
     return 0;
 }
 
@@ -151,8 +201,11 @@ static int kv_gather(void *self, const struct soq_kv_gather_args *args, struct s
     return 0;
 }
 
-static const struct soq_memory_ops memory = {
-    .struct_size = sizeof memory, .buffer_alloc = buffer_alloc, .buffer_free = buffer_free, .buffer_read = buffer_read};
+static const struct soq_memory_ops memory = {.struct_size = sizeof memory,
+                                             .buffer_alloc = buffer_alloc,
+                                             .buffer_free = buffer_free,
+                                             .buffer_read = buffer_read,
+                                             .buffer_write = buffer_write};
 static const struct soq_attention_ops attention = {.struct_size = sizeof attention,
                                                    .group_create = group_create,
                                                    .group_free = group_free,
@@ -168,11 +221,13 @@ static bool select_fails;
 /* Entries that a head keeps. */
 static uint32_t capacity_of(uint32_t policy, uint32_t head)
 {
-    return policy == BY_HEAD ? 5 + 6 * head : policy == ALL_ROWS ? 8 : 13;
+    return policy == BY_HEAD ? 5 + 6 * head : policy == ALL_ROWS ? 8 : policy == LAST_ROWS ? 13 : 10;
 }
 
 static uint32_t rank(uint32_t policy, const struct soq_kv_head *h, uint32_t i)
 {
+    if (policy == BY_SLOT) /* the sinks, then the newest */
+        return h->positions[i] < SINKS ? UINT32_MAX : h->positions[i];
     return policy == BY_HEAD ? h->positions[i] * 2654435761u >> 8 : (uint32_t)(h->mass[i] * (double)SOQ_MASS_ONE);
 }
 
@@ -183,10 +238,11 @@ static void check_head(uint32_t policy, const struct soq_kv_selection *s, uint32
 
     cr_assert_eq(h->n, held->n, "layer %u, head %u: %u entries, not %u", s->layer, head, h->n, held->n);
     for (uint32_t i = 0; i < h->n; i++) {
-        uint64_t sum = policy == BY_HEAD ? 0 : sum_for(committing, policy, held->positions[i], s->n_positions);
+        uint64_t sum = !h->mass ? 0 : sum_for(committing, policy, held->positions[i], s->n_positions);
 
         cr_assert_eq(h->positions[i], held->positions[i]);
-        if (policy != BY_HEAD)
+        cr_assert(h->mass || policy == BY_HEAD || policy == BY_SLOT);
+        if (h->mass)
             cr_assert_eq((uint64_t)(h->mass[i] * (double)SOQ_MASS_ONE), sum, "policy %u, position %u at %u: mass %g, not %u",
                          policy, h->positions[i], s->n_positions, h->mass[i] * (double)SOQ_MASS_ONE, (uint32_t)sum);
     }
@@ -215,7 +271,7 @@ static int select_entries(void *self, void *policy_state, const struct soq_kv_se
     uint32_t policy = *(uint32_t *)self;
 
     (void)policy_state;
-    if (select_fails && s->layer > 5)
+    if (select_fails && s->layer == N_LAYERS - 1)
         return soq__fail(err, SOQ_EINVAL, "no selection today");
     for (uint32_t head = 0; head < s->n_heads; head++) {
         struct soq_kv_head *h = (struct soq_kv_head *)(void *)((char *)s->heads + (size_t)head * s->head_stride);
@@ -240,7 +296,7 @@ static uint64_t budget(const void *self, uint32_t layer, uint32_t n, uint32_t n_
 static void note_kept(void *arg, const struct soq__kv_kept *kept)
 {
     (void)arg;
-    if (kept->layer % 2 && layer_policy[kept->layer] != FULL) {
+    if (selects(kept->layer)) {
         struct held *held = &committing->held[kept->layer][kept->head];
 
         held->n = kept->n_kept;
@@ -248,9 +304,25 @@ static void note_kept(void *arg, const struct soq__kv_kept *kept)
     }
 }
 
+/* What no later row sees goes. */
+static int mask(void *self, void *policy_state, const struct soq_kv_commit *commit, struct soq_kv_range *ranges,
+                uint32_t *n_ranges_out, struct soq_error *err)
+{
+    uint32_t n = commit->n_positions;
+
+    (void)self;
+    (void)policy_state;
+    (void)err;
+    ranges[0] = (struct soq_kv_range){0, n < SINKS + MASK ? n : SINKS};
+    ranges[1] = (struct soq_kv_range){n - MASK + 1, n};
+    *n_ranges_out = n < SINKS + MASK ? 1 : 2;
+    return 0;
+}
+
 static const struct soq_kv_policy_ops full = {.struct_size = sizeof full};
+static const struct soq_kv_policy_ops masking = {.struct_size = sizeof masking, .on_commit = mask};
 static const struct soq_kv_policy_ops selecting = {.struct_size = sizeof selecting, .select = select_entries, .budget = budget};
-static uint32_t selves[N_POLICIES] = {FULL, BY_HEAD, ALL_ROWS, LAST_ROWS};
+static uint32_t selves[N_POLICIES] = {FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT};
 static const struct soq__kv_policy policies[N_POLICIES] = {
     {.ops = &full, .name = "full"},
     {.ops = &selecting,
@@ -265,6 +337,11 @@ static const struct soq__kv_policy policies[N_POLICIES] = {
      .self = &selves[LAST_ROWS],
      .name = "last rows",
      .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_MASS, .every = EVERY, .queries = QUERIES}},
+    {.ops = &masking, .name = "masked", .plan = {.window = MASK, .sinks = SINKS, .slot_positions = 1}},
+    {.ops = &selecting,
+     .self = &selves[BY_SLOT],
+     .name = "by slot",
+     .plan = {.needs = SOQ_NEED_SELECTION, .every = EVERY, .sinks = SINKS, .slot_positions = 1}},
 };
 
 static int describe_tile(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *out, struct soq_error *err)
@@ -279,7 +356,7 @@ static int describe_tile(void *self, const struct soq_kv_tile *tile, struct soq_
 
 static const struct soq_kv_codec_ops codec = {.struct_size = sizeof codec, .describe = describe_tile};
 
-static void make_cache(uint64_t slabs)
+static void make_cache(uint64_t n_slabs)
 {
     static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
     static const struct soq__hparams hp = {.n_layers = N_LAYERS,
@@ -296,7 +373,8 @@ static void make_cache(uint64_t slabs)
                                              .codec_k = &codec,
                                              .codec_v = &codec};
     struct soq__kv_cache_params p = {
-        .limit = slabs << 21,
+        .limit = n_slabs << 21,
+        .swap_limit = n_slabs << 18,
         .owners = &owner,
         .layout = &layout,
         .policies = policies,
@@ -309,8 +387,9 @@ static void make_cache(uint64_t slabs)
     struct soq_error err = SOQ_ERROR_INIT;
 
     cr_assert_eq(soq__kv_layout_init(&layout, &lp, &err), 0, "%s", err.text);
-    cr_assert_eq(layout.n_groups, 6, "a window, full, two heads, two that share a mass");
-    cr_assert_eq(layout.n_pools, 5);
+    cr_assert_eq(layout.n_groups, 8, "the model's window, one for each policy, and one more for a head");
+    cr_assert_eq(layout.n_pools, 7);
+    memset(slabs, 0, sizeof slabs);
     memset(actors, 0, sizeof actors);
     memset(present, 0, sizeof present);
     memset(tables, 0xff, sizeof tables);
@@ -356,7 +435,7 @@ static void check_held(void)
 
 static void check_counts(void)
 {
-    uint64_t used = 0;
+    uint64_t used = 0, out = 0;
 
     for (uint32_t i = 0; i < cache.n_pools; i++) {
         const struct soq__kv_pool *pool = &cache.pools[i];
@@ -376,6 +455,10 @@ static void check_counts(void)
     check_held();
     cr_assert_eq(cache.budget.used, used);
     cr_assert_leq(used, cache.budget.limit);
+    for (int a = 0; a < N_SEQS; a++)
+        out += actors[a].there ? soq__kv_swap_bytes(&actors[a].seq) : 0;
+    cr_assert_eq(cache.swap.used, out);
+    cr_assert_leq(out, cache.swap.limit);
 }
 
 /* The entry of a head, as the backend finds it, is the one for `position`. */
@@ -392,12 +475,33 @@ static void check_entry(const struct actor *a, const struct soq__kv_part *part, 
               a->values[position], position);
 }
 
-static bool is_listed(const struct soq_step_segment *segments, uint32_t n, uint32_t group, uint32_t e)
+static const struct soq_step_segment *segment_of(const struct soq_step_segment *segments, uint32_t n, uint32_t group,
+                                                 uint32_t e)
 {
     for (uint32_t s = 0; s < n; s++)
         if (segments[s].group == group && e - segments[s].first_entry < segments[s].n_entries)
-            return true;
-    return false;
+            return &segments[s];
+    return NULL;
+}
+
+static bool is_visible(const struct actor *a, uint32_t layer, const struct held *held, uint32_t e)
+{
+    uint32_t len = a->seq.n_committed;
+
+    if (selects(layer))
+        return e + held->n >= len;
+    if (layer % 2 == 0)
+        return e + WINDOW > len;
+    return layer_policy[layer] == FULL || e < SINKS || e + MASK > len;
+}
+
+/* An entry in a group whose positions count by slot stands for itself once its segment's rotation is applied. */
+static void check_rotation(uint32_t layer, const struct soq_step_segment *s, uint32_t e, uint32_t position)
+{
+    if (layer % 2 && layer_policy[layer] == BY_SLOT)
+        cr_assert_eq(position + (s->flags == SOQ_SEGMENT_ROTATE ? s->rotation : 0), e);
+    else
+        cr_assert_eq(s->flags, layer % 2 && layer_policy[layer] == MASKED && e < SINKS ? SOQ_SEGMENT_ROLLING : 0);
 }
 
 /* Entries that the next row sees. */
@@ -411,14 +515,18 @@ static void check_contents(const struct actor *a)
             for (uint32_t h = 0; h < layout.parts[at].n_heads; h++) {
                 const struct soq__kv_part *part = &layout.parts[at];
                 const struct held *held = &a->held[l][part->first_head + h];
-                bool selects = l % 2 && layer_policy[l] != FULL;
-                uint32_t first = selects ? len - held->n : l % 2 == 0 && len + 1 > WINDOW ? len + 1 - WINDOW : 0;
 
-                for (uint32_t e = first; e < len; e++) {
-                    cr_assert(is_listed(segments, n, part->group, e), "layer %u: entry %u of %u is in no segment", l, e, len);
-                    check_entry(a, part, h, e, selects ? held->positions[e - first] : e);
+                for (uint32_t e = 0; e < len; e++) {
+                    const struct soq_step_segment *s = segment_of(segments, n, part->group, e);
+                    uint32_t position = selects(l) && s ? held->positions[e + held->n - len] : e;
+
+                    cr_assert(s || !is_visible(a, l, held, e), "layer %u: entry %u of %u is in no segment", l, e, len);
+                    cr_assert(!s || !selects(l) || is_visible(a, l, held, e));
+                    if (is_visible(a, l, held, e)) {
+                        check_entry(a, part, h, e, position);
+                        check_rotation(l, s, e, position);
+                    }
                 }
-                cr_assert(!selects || !first || !is_listed(segments, n, part->group, first - 1));
             }
 }
 
@@ -624,6 +732,27 @@ static void go_back(struct actor *a)
     a->sums_from = CONTEXT;
 }
 
+/* As for a job that is preempted, and its return between requests. */
+static void swap(struct actor *a)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    int rc;
+
+    if (!soq__kv_is_out(&a->seq)) {
+        rc = soq__kv_swap_out(&a->seq, &err);
+        cr_assert(rc == 0 || rc == -SOQ_ELIMIT, "%s", err.text);
+        if (rc)
+            return;
+        soq__kv_unreserve(&a->seq);
+        a->promised = 0;
+    } else if (soq__kv_reserve(&a->seq, a->seq.n_prompt, a->seq.n_committed, NULL) == 0) {
+        cr_assert_eq(soq__kv_swap_in(&a->seq, &err), 0, "%s", err.text);
+        soq__kv_unreserve(&a->seq);
+        deliver();
+        check_contents(a);
+    }
+}
+
 /* A request ends, its session goes back somewhere, the next request begins. */
 static void next_request(struct actor *a)
 {
@@ -640,6 +769,7 @@ static void next_request(struct actor *a)
     n = n_prompt + roll(CONTEXT - n_prompt + 1);
     if (soq__kv_reserve(&a->seq, n_prompt, n, NULL))
         return;
+    cr_assert_eq(soq__kv_swap_in(&a->seq, NULL), 0, "what was promised is there");
     a->promised = n;
     if (a->sums_from + QUERIES < n_prompt)
         a->sums_from = CONTEXT;
@@ -649,7 +779,7 @@ static void act(struct actor *a, struct actor *other)
 {
     struct soq_error err = SOQ_ERROR_INIT;
 
-    switch (roll(6)) {
+    switch (roll(10)) {
     case 0:
         if (a->there)
             soq__kv_seq_done(&a->seq);
@@ -665,32 +795,39 @@ static void act(struct actor *a, struct actor *other)
             next_request(a);
         break;
     case 3:
-        if (a->there && !other->there)
+        if (a->there && !other->there && !soq__kv_is_out(&a->seq))
             fork_to(other, a);
+        break;
+    case 4:
+    case 5:
+        if (a->there)
+            swap(a);
         break;
     default:
         take_step();
     }
 }
 
-static void run(uint32_t seed, uint64_t slabs)
+static void run(uint32_t seed, uint64_t n_slabs)
 {
     int64_t live = soq__alloc_live();
 
     state = seed;
-    make_cache(slabs);
-    for (int i = 0; i < 1500; i++) {
+    make_cache(n_slabs);
+    for (int i = 0; i < 2000; i++) {
         uint32_t a = roll(N_SEQS);
 
         act(&actors[a], &actors[(a + 1 + roll(N_SEQS - 1)) % N_SEQS]);
         check_counts();
     }
     cr_expect_gt(cache.stats.evicted, 0);
+    cr_expect_gt(cache.n_swapped_in, 0);
     for (int i = 0; i < N_SEQS; i++)
         if (actors[i].there)
             soq__kv_seq_done(&actors[i].seq);
     soq__kv_delivered(&cache);
     cr_expect_eq(cache.budget.used, 0);
+    cr_expect_eq(cache.swap.used, 0);
     soq__kv_cache_done(&cache);
     soq__kv_layout_done(&layout);
     cr_expect_eq(soq__alloc_live(), live);
@@ -705,6 +842,6 @@ Test(kv_schedules, enough_memory)
 Test(kv_schedules, little_memory)
 {
     for (uint32_t seed = 1; seed <= 4; seed++)
-        for (uint64_t slabs = 20; slabs < 120; slabs += 20)
-            run(seed, slabs);
+        for (uint64_t n_slabs = 20; n_slabs < 120; n_slabs += 20)
+            run(seed, n_slabs);
 }
