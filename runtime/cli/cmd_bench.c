@@ -204,6 +204,14 @@ static uint64_t weight_bytes(const struct soq__model *m)
     return bytes;
 }
 
+/* Of the last `held` of n entries of a group. */
+static double held_bytes(const struct soq__kv_group_layout *g, double n, double held)
+{
+    double packed = fmax(0, held - (n - soq__kv_packed_to(g, (uint32_t)n)));
+
+    return (held - packed) * (double)g->block_bytes + packed * (double)g->packed_bytes;
+}
+
 /* Of the cache that a row with n tokens before it reads; where a policy selects, what it left in the latest repetition. */
 static double kv_bytes(const struct bench *b, double n)
 {
@@ -215,7 +223,7 @@ static double kv_bytes(const struct bench *b, double n)
         const struct soq__kv_group_layout *g = kv->groups[i].layout;
         double held = kv->groups[i].selects ? seq->n_committed - seq->groups[i].base : n;
 
-        bytes += (g->window ? fmin(held, (double)g->window + g->sinks) : held) * (double)g->block_bytes / kv->block_tokens;
+        bytes += held_bytes(g, n, g->window ? fmin(held, (double)g->window + g->sinks) : held) / kv->block_tokens;
     }
     return bytes;
 }

@@ -31,8 +31,9 @@ static const struct soq__opt opts[] = {
         "Lengths of a sequence, in tokens; the default goes up to the model's."),
     ROW(SOQ__OPT_INT, batch, "batch", 'b', "N", "Sequences at the same time.", .min = 1, .max = 1 << 20),
     SOQ__SETTING("kv.policy", "policy", 0, "NAME", "The plugin that decides which entries stay."),
-    SOQ__SETTING("kv.codec_k", "codec-k", 0, "NAME", "The plugin that stores keys."),
-    SOQ__SETTING("kv.codec_v", "codec-v", 0, "NAME", "The plugin that stores values."),
+    SOQ__SETTING("kv.codec", "codec", 0, "NAME", "The plugin that stores keys and values."),
+    SOQ__SETTING("kv.codec_k", "codec-k", 0, "NAME", "... that stores keys, in place of it."),
+    SOQ__SETTING("kv.codec_v", "codec-v", 0, "NAME", "... that stores values."),
     SOQ__FLAG(struct kvcalc_options, json, "json", 0, "One JSON object instead of the table."),
 };
 
@@ -51,7 +52,7 @@ struct kvcalc {
     struct soq__host host;
     struct soq__hparams hparams;
     struct soq__policies policies;
-    struct soq__role_instance codec_k, codec_v;
+    struct soq__codecs codecs;
     struct soq__kv_layout layout;
     int64_t lengths[LENGTHS_MAX];
     size_t n_lengths;
@@ -105,34 +106,24 @@ static int read_lengths(struct kvcalc *k, struct soq_error *err)
 
 static int load_plugins(struct kvcalc *k, struct soq_error *err)
 {
-    const struct {
-        struct soq__role_instance *instance;
-        enum soq_role role;
-        const char *key;
-    } wanted[] = {
-        {&k->codec_k, SOQ_ROLE_KV_CODEC, "codec_k"},
-        {&k->codec_v, SOQ_ROLE_KV_CODEC, "codec_v"},
-    };
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && !rc; i++)
-        rc = soq__role_init(wanted[i].instance, k->runtime->registry, k->runtime->settings, wanted[i].role,
-                            soq__settings_string(k->runtime->settings, "kv", wanted[i].key), &k->host.services, err);
-    return rc;
-}
-
-static int plan(struct kvcalc *k, struct soq_error *err)
-{
+    struct soq__layer_rules layers;
     struct soq__policies_params p = {
         .registry = k->runtime->registry,
         .settings = k->runtime->settings,
         .host = &k->host.services,
         .hparams = &k->hparams,
+        .layers = &layers,
     };
+    int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, err);
 
     for (size_t i = 0; i < k->n_lengths; i++)
         p.context = k->lengths[i] > p.context ? (uint32_t)k->lengths[i] : p.context;
-    return soq__policies_init(&k->policies, &p, err);
+    if (!rc)
+        rc = soq__policies_init(&k->policies, &p, err);
+    if (!rc)
+        rc = soq__codecs_init(&k->codecs, &p, &k->policies, err);
+    soq__layer_rules_done(&layers);
+    return rc;
 }
 
 static int lay_out(struct kvcalc *k, struct soq_error *err)
@@ -143,10 +134,10 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = k->policies.kv,
         .layer_policy = k->policies.of_layer,
-        .codec_k = k->codec_k.plugin->ops.kv_codec,
-        .codec_k_self = k->codec_k.self,
-        .codec_v = k->codec_v.plugin->ops.kv_codec,
-        .codec_v_self = k->codec_v.self,
+        .codecs = k->codecs.kv,
+        .layer_codecs = k->codecs.of_layer,
+        .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
+        .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };
 
     k->chunk = (uint32_t)soq__settings_int(settings, "engine", "chunk");
@@ -155,13 +146,35 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
 
 /* ---- Output */
 
+/* The one of [kv]. */
+static const char *codec_name(const struct kvcalc *k, const char *key)
+{
+    return soq__codec_setting(k->runtime->settings, key);
+}
+
+/* Of a group's block, as it is in the end. */
+static uint64_t final_bytes(const struct soq__kv_group_layout *g)
+{
+    return g->packs ? g->packed_bytes : g->block_bytes;
+}
+
 static uint64_t bytes_per_token(const struct kvcalc *k)
 {
     uint64_t bytes = 0;
 
     for (uint32_t g = 0; g < k->layout.n_groups; g++)
-        bytes += k->layout.groups[g].block_bytes;
+        bytes += final_bytes(&k->layout.groups[g]);
     return bytes / k->layout.block_tokens;
+}
+
+/* Of a number of keys and values, all that belongs to it counted. */
+static double bits_per_number(const struct kvcalc *k, const struct soq__kv_group_layout *g)
+{
+    uint64_t width = 0;
+
+    for (uint32_t i = 0; i < g->n_planes; i++)
+        width += g->planes[i].width;
+    return 8 * (double)final_bytes(g) / ((double)k->layout.block_tokens * g->n_layers * g->n_heads * (double)width);
 }
 
 /* Bytes of a sequence that is all prompt. */
@@ -202,7 +215,7 @@ static uint32_t groups_alike(const struct soq__kv_layout *layout, uint32_t g)
 
     for (uint32_t i = 0; i < layout->n_groups; i++) {
         const struct soq__kv_group_layout *b = &layout->groups[i];
-        bool alike = a->pool == b->pool && a->policy == b->policy && a->window == b->window;
+        bool alike = a->pool == b->pool && a->policy == b->policy && a->window == b->window; /* so codecs are, too */
 
         if (alike && i < g)
             return 0;
@@ -219,7 +232,12 @@ static void print_group(const struct kvcalc *k, uint32_t g, uint32_t n)
     soq__out_printf("%u layers, ", group->n_layers);
     if (group->n_heads < k->layout.n_heads)
         soq__out_printf("%u of %u heads, ", group->n_heads, k->layout.n_heads);
-    soq__out_printf("%llu bytes per token, ", (unsigned long long)(group->block_bytes / k->layout.block_tokens));
+    soq__out_printf("%llu bytes per token (%.3g bits per number), ",
+                    (unsigned long long)(final_bytes(group) / k->layout.block_tokens), bits_per_number(k, group));
+    if (group->packs)
+        soq__out_printf("%llu until packed, every %u tokens, %u before stay, ",
+                        (unsigned long long)(group->block_bytes / k->layout.block_tokens), group->grid, group->residual);
+    soq__out_printf("keys %s, values %s, ", k->codecs.kv[group->codecs.key].name, k->codecs.kv[group->codecs.value].name);
     if (k->policies.n > 1 && group->policy != SOQ__KV_NO_POLICY)
         soq__out_printf("policy %s, ", k->policies.kv[group->policy].name);
     soq__out_printf(group->window ? "window %u\n" : "no window\n", group->window);
@@ -229,8 +247,8 @@ static void print_table(const struct kvcalc *k)
 {
     char prompt[32], kept[32], peak[32], total[32];
 
-    soq__out_printf("policy %s, keys %s, values %s, blocks of %u tokens\n", k->policies.kv[0].name, k->codec_k.plugin->name,
-                    k->codec_v.plugin->name, k->layout.block_tokens);
+    soq__out_printf("policy %s, keys %s, values %s, blocks of %u tokens\n", k->policies.kv[0].name, codec_name(k, "codec_k"),
+                    codec_name(k, "codec_v"), k->layout.block_tokens);
     for (uint32_t g = 0; g < k->layout.n_groups; g++) {
         uint32_t n = groups_alike(&k->layout, g);
 
@@ -259,10 +277,14 @@ static int print_json(const struct kvcalc *k)
         const struct soq__kv_group_layout *group = &k->layout.groups[g];
         bool ruled = group->policy != SOQ__KV_NO_POLICY;
 
-        json_array_append_new(groups, json_pack("{sI sI sI sI ss*}", "layers", (json_int_t)group->n_layers, "heads",
-                                                (json_int_t)group->n_heads, "window", (json_int_t)group->window,
-                                                "bytes_per_token", (json_int_t)(group->block_bytes / k->layout.block_tokens),
-                                                "policy", ruled ? k->policies.kv[group->policy].name : NULL));
+        json_array_append_new(groups,
+                              json_pack("{sI sI sI sI sI sf ss ss ss*}", "layers", (json_int_t)group->n_layers, "heads",
+                                        (json_int_t)group->n_heads, "window", (json_int_t)group->window, "bytes_per_token",
+                                        (json_int_t)(final_bytes(group) / k->layout.block_tokens), "plain_bytes_per_token",
+                                        (json_int_t)(group->block_bytes / k->layout.block_tokens), "bits_per_number",
+                                        bits_per_number(k, group), "codec_k", k->codecs.kv[group->codecs.key].name, "codec_v",
+                                        k->codecs.kv[group->codecs.value].name, "policy",
+                                        ruled ? k->policies.kv[group->policy].name : NULL));
     }
     for (size_t i = 0; i < k->n_lengths; i++) {
         struct forecast f = forecast(k, k->lengths[i]);
@@ -272,7 +294,7 @@ static int print_json(const struct kvcalc *k)
                                                  (json_int_t)f.peak, "total_bytes", (json_int_t)f.peak * k->options->batch));
     }
     return soq__json_line(json_pack("{ss ss ss sI sI sI so so}", "policy", k->policies.kv[0].name, "codec_k",
-                                    k->codec_k.plugin->name, "codec_v", k->codec_v.plugin->name, "block_tokens",
+                                    codec_name(k, "codec_k"), "codec_v", codec_name(k, "codec_v"), "block_tokens",
                                     (json_int_t)k->layout.block_tokens, "batch", (json_int_t)k->options->batch,
                                     "bytes_per_token", (json_int_t)bytes_per_token(k), "groups", groups, "lengths", lengths));
 }
@@ -288,8 +310,6 @@ static int calculate(struct kvcalc *k, const struct soq__args *args, struct soq_
         rc = read_lengths(k, err);
     if (!rc)
         rc = load_plugins(k, err);
-    if (!rc)
-        rc = plan(k, err);
     if (!rc)
         rc = lay_out(k, err);
     if (!rc && k->options->json)
@@ -312,8 +332,7 @@ int soq__cmd_kvcalc(const struct soq__cli_globals *globals, int argc, char **arg
         status = rc ? soq__cli_fail("kvcalc", rc, &err) : SOQ_EXIT_OK;
     }
     soq__kv_layout_done(&k.layout);
-    soq__role_done(&k.codec_v);
-    soq__role_done(&k.codec_k);
+    soq__codecs_done(&k.codecs);
     soq__policies_done(&k.policies);
     soq_runtime_free(k.runtime);
     soq__args_done(&args);

@@ -72,10 +72,8 @@ static void choose(struct listing *l)
         enum soq_role role;
         const char *section, *key;
     } asked[] = {
-        {SOQ_ROLE_KV_POLICY, "kv", "policy"},
-        {SOQ_ROLE_KV_CODEC, "kv", "codec_k"},
-        {SOQ_ROLE_KV_CODEC, "kv", "codec_v"},
-        {SOQ_ROLE_SAMPLER, "decoding", "sampler"},
+        {SOQ_ROLE_KV_POLICY, "kv", "policy"}, {SOQ_ROLE_KV_CODEC, "kv", "codec"},        {SOQ_ROLE_KV_CODEC, "kv", "codec_k"},
+        {SOQ_ROLE_KV_CODEC, "kv", "codec_v"}, {SOQ_ROLE_SAMPLER, "decoding", "sampler"},
     };
     struct soq__backend_choice choices[SOQ_BACKENDS_MAX];
     struct soq_error why = SOQ_ERROR_INIT;
@@ -89,6 +87,8 @@ static void choose(struct listing *l)
         const char *spec = soq__settings_string(l->settings, asked[i].section, asked[i].key);
         const struct soq__plugin_role *plugin;
 
+        if (!*spec) /* codec_k and codec_v: as codec */
+            continue;
         note(l, soq__registry_find(l->registry, asked[i].role, spec, &plugin, &why), &why);
     }
 }

@@ -6,6 +6,7 @@
 struct pool_stats {
     uint32_t first_layer, n_layers; /* the lowest, and how many */
     uint32_t n_groups;
+    bool packed;
     uint64_t block_bytes, blocks, slabs, used_bytes, slab_bytes;
 };
 
@@ -14,6 +15,7 @@ static struct pool_stats stats_of(const struct soq__kv_cache *kv, uint32_t pool)
     const struct soq__kv_pool *p = &kv->pools[pool];
     struct pool_stats s = {
         .first_layer = UINT32_MAX,
+        .packed = p->block_class,
         .block_bytes = p->block_bytes,
         .blocks = p->n_used,
         .slabs = p->n_slabs,
@@ -24,13 +26,13 @@ static struct pool_stats stats_of(const struct soq__kv_cache *kv, uint32_t pool)
     for (uint32_t l = 0; l < kv->layout->n_layers; l++) {
         const struct soq__kv_part *part = &kv->layout->parts[kv->layout->first_part[l]];
 
-        if (kv->layout->groups[part->group].pool != pool)
+        if (!soq__kv_uses_pool(&kv->layout->groups[part->group], pool))
             continue;
         s.first_layer = l < s.first_layer ? l : s.first_layer;
         s.n_layers++;
     }
     for (uint32_t g = 0; g < kv->n_groups; g++)
-        s.n_groups += kv->layout->groups[g].pool == pool;
+        s.n_groups += soq__kv_uses_pool(&kv->layout->groups[g], pool);
     return s;
 }
 
@@ -41,10 +43,12 @@ void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
     for (uint32_t i = 0; i < kv->n_pools; i++) {
         struct pool_stats s = stats_of(kv, i);
 
-        fprintf(stream,
-                "  pool %-3u %u layers from %u, %u groups: %llu blocks of %llu bytes: %llu bytes in %llu slabs of %llu bytes\n",
-                i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, (unsigned long long)s.block_bytes,
-                (unsigned long long)s.used_bytes, (unsigned long long)s.slabs, (unsigned long long)s.slab_bytes);
+        fprintf(
+            stream,
+            "  pool %-3u %u layers from %u, %u groups: %llu %sblocks of %llu bytes: %llu bytes in %llu slabs of %llu bytes\n",
+            i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, s.packed ? "packed " : "",
+            (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes, (unsigned long long)s.slabs,
+            (unsigned long long)s.slab_bytes);
     }
     fprintf(stream, "%s", soq__term_reset(stream));
 }
@@ -56,10 +60,11 @@ json_t *soq__kv_stats_json(const struct soq__kv_cache *kv)
     for (uint32_t i = 0; i < kv->n_pools; i++) {
         struct pool_stats s = stats_of(kv, i);
 
-        json_array_append_new(pools, json_pack("{sI sI sI sI sI sI sI}", "layers", (json_int_t)s.n_layers, "groups",
-                                               (json_int_t)s.n_groups, "block_bytes", (json_int_t)s.block_bytes, "blocks",
-                                               (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
-                                               (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
+        json_array_append_new(pools,
+                              json_pack("{sb sI sI sI sI sI sI sI}", "packed", s.packed, "layers", (json_int_t)s.n_layers,
+                                        "groups", (json_int_t)s.n_groups, "block_bytes", (json_int_t)s.block_bytes, "blocks",
+                                        (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
+                                        (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
     }
     return json_pack("{sI sI sI so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes", (json_int_t)kv->budget.used,
                      "peak_bytes", (json_int_t)kv->budget.peak, "pools", pools);

@@ -88,8 +88,16 @@ const struct soq__core_key soq__core_keys[] = {
       .list = true}},
 
     {"kv", {OPTION(SOQ_OPT_STRING, "policy", "full", .help = "The plugin that decides which cache entries stay.")}},
-    {"kv", {OPTION(SOQ_OPT_STRING, "codec_k", "f16", .help = "The plugin that stores the keys of full blocks.")}},
-    {"kv", {OPTION(SOQ_OPT_STRING, "codec_v", "f16", .help = "The plugin that stores the values of full blocks.")}},
+    {"kv", {OPTION(SOQ_OPT_STRING, "codec", "f16", .help = "The plugin that stores keys and values.")}},
+    {"kv", {OPTION(SOQ_OPT_STRING, "codec_k", "", .help = "The plugin that stores keys, in place of codec.")}},
+    {"kv", {OPTION(SOQ_OPT_STRING, "codec_v", "", .help = "The plugin that stores values, in place of codec.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_INT, "pack_grid", "128", .min = 8, .max = 65536,
+             .help = "Codecs that pack blocks do so at positions that are multiples of it, where they do not say themselves; "
+                     "rounded up to whole blocks.")}},
+    {"kv",
+     {OPTION(SOQ_OPT_INT, "residual", "0", .min = 0, .max = 1 << 24,
+             .help = "Tokens before such a position that stay plain, at least; rounded up to whole blocks.")}},
     {"kv",
      {OPTION(SOQ_OPT_INT, "block_tokens", "32", .min = 8, .max = 256, .help = "Tokens in a cache block, a power of two."),
       .problem = block_tokens_problem}},

@@ -14,44 +14,45 @@
 
 /* ---- Plugins --------------------------------------------------------------------------------------------------------- */
 
-static int init_roles(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+static int init_sampler(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
-    const struct {
-        struct soq__role_instance *instance;
-        enum soq_role role;
-        const char *section, *key;
-    } wanted[] = {
-        {&e->codec_k, SOQ_ROLE_KV_CODEC, "kv", "codec_k"},
-        {&e->codec_v, SOQ_ROLE_KV_CODEC, "kv", "codec_v"},
-        {&e->sampler, SOQ_ROLE_SAMPLER, "decoding", "sampler"},
-    };
+    const char *spec = soq__settings_string(p->settings, "decoding", "sampler");
+    int rc = soq__role_init(&e->sampler, p->registry, p->settings, SOQ_ROLE_SAMPLER, spec, &e->host.services, err);
 
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-        const char *spec = soq__settings_string(p->settings, wanted[i].section, wanted[i].key);
-        int rc = soq__role_init(wanted[i].instance, p->registry, p->settings, wanted[i].role, spec, &e->host.services, err);
-
-        if (rc) {
-            soq__fail_prefix(err, "[%s] %s = %s", wanted[i].section, wanted[i].key, spec);
-            return rc;
-        }
-    }
-    return 0;
+    if (rc)
+        soq__fail_prefix(err, "[decoding] sampler = %s", spec);
+    return rc;
 }
 
-static int init_policies(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
+/* Policies and codecs. */
+static int init_strategies(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
+    struct soq__layer_rules layers;
     const struct soq__policies_params params = {
         .registry = p->registry,
         .settings = p->settings,
         .host = &e->host.services,
         .hparams = &e->model->hparams,
+        .layers = &layers,
         .context = e->context,
     };
+    int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, err);
 
-    return soq__policies_init(&e->policies, &params, err);
+    if (!rc)
+        rc = soq__policies_init(&e->policies, &params, err);
+    if (!rc)
+        rc = soq__codecs_init(&e->codecs, &params, &e->policies, err);
+    soq__layer_rules_done(&layers);
+    return rc;
 }
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
+
+/* A block as it is in the end. */
+static uint64_t final_bytes(const struct soq__kv_group_layout *g)
+{
+    return g->packs ? g->packed_bytes : g->block_bytes;
+}
 
 /* Of all blocks that a sequence takes, the bytes that lie in the memory of instance i. */
 static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
@@ -60,7 +61,7 @@ static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
 
     for (uint32_t g = 0; g < e->layout.n_groups; g++)
         if (e->exec.instances[e->layout.groups[g].owner].memory == i)
-            bytes += e->layout.groups[g].block_bytes;
+            bytes += final_bytes(&e->layout.groups[g]);
     return bytes;
 }
 
@@ -72,7 +73,7 @@ static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings
     if (given)
         return given;
     for (uint32_t g = 0; g < e->layout.n_groups; g++)
-        all += e->layout.groups[g].block_bytes;
+        all += final_bytes(&e->layout.groups[g]);
     for (uint32_t i = 0; i < e->exec.n_instances; i++) {
         uint64_t bytes = block_bytes_at(e, i), free_bytes = e->exec.choices[i].devices[0].memory_free;
 
@@ -91,10 +92,10 @@ static struct soq__kv_layout_params layout_params(const struct soq__engine *e, c
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = e->policies.kv,
         .layer_policy = e->policies.of_layer,
-        .codec_k = e->codec_k.plugin->ops.kv_codec,
-        .codec_v = e->codec_v.plugin->ops.kv_codec,
-        .codec_k_self = e->codec_k.self,
-        .codec_v_self = e->codec_v.self,
+        .codecs = e->codecs.kv,
+        .layer_codecs = e->codecs.of_layer,
+        .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
+        .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };
 }
 
@@ -136,8 +137,6 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
         .layout = &e->layout,
         .policies = e->policies.kv,
         .n_policies = e->policies.n,
-        .codec_k = e->codec_k.plugin->ops.kv_codec,
-        .codec_k_self = e->codec_k.self,
         .context = e->context,
         .chunk = e->chunk,
         .max_slots = e->max_sequences,
@@ -176,7 +175,14 @@ static int wants_prefixes(const struct soq__engine *e, const struct soq__setting
 {
     enum { AUTO, ON, OFF };
     unsigned choice = soq__settings_choice(settings, "kv", "prefix_cache");
-    bool keeps_all = true;
+    bool keeps_all = true, has_residual = false;
+
+    for (uint32_t g = 0; g < e->layout.n_groups; g++)
+        has_residual = has_residual || e->layout.groups[g].residual;
+    if (has_residual && choice == ON)
+        return soq__fail(err, SOQ_EUNSUPPORTED,
+                         "[kv] prefix_cache = on with a codec that keeps the last entries plain: another sequence would find "
+                         "them packed; use auto or off, or a residual of 0");
 
     for (uint32_t i = 0; i < e->policies.n && choice != OFF; i++) {
         const struct soq__kv_policy *p = &e->policies.kv[i];
@@ -186,7 +192,7 @@ static int wants_prefixes(const struct soq__engine *e, const struct soq__setting
             return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] prefix_cache = on with policy = %s: %s; use auto or off", p->name,
                              hit_problem(p));
     }
-    *out = choice == ON || (choice == AUTO && keeps_all);
+    *out = choice == ON || (choice == AUTO && keeps_all && !has_residual);
     return 0;
 }
 
@@ -290,26 +296,23 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
 /* Placement before layout, since blocks lie where attention is computed; layout before weights, since it is quick to refuse. */
 static int build_net(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
-    struct soq_kv_plane planes[2];
     struct soq__kv_layout_params lp;
     struct soq__net_params np = {
         .model = e->model,
         .exec = &e->exec,
         .max_rows = e->max_rows,
         .max_outputs = e->max_outputs,
-        .planes = planes,
+        .layout = &lp,
         .policies = &e->policies,
         .progress = p->progress,
         .progress_arg = p->progress_arg,
     };
-    int rc = init_policies(e, p, err);
+    int rc = init_strategies(e, p, err);
 
     if (rc)
         return rc;
     lp = layout_params(e, p->settings);
-    rc = soq__kv_planes_init(planes, &lp, err);
-    if (!rc)
-        rc = soq__net_place(&e->net, &np, err);
+    rc = soq__net_place(&e->net, &np, err);
     if (!rc)
         rc = init_layout(e, &lp, err);
     if (rc || p->place_only)
@@ -331,7 +334,7 @@ static int build(struct soq__engine *e, const struct soq__engine_params *p, stru
     soq__host_init(&e->host, e->pool);
     e->host.cancel_test = all_cancelled;
     e->host.cancel_arg = e;
-    rc = init_roles(e, p, err);
+    rc = init_sampler(e, p, err);
     if (!rc)
         rc = soq__exec_init(&e->exec, p->registry, p->settings, &e->host, e->max_rows, e->max_sequences, err);
     if (!rc)
@@ -373,8 +376,7 @@ void soq__engine_free(struct soq__engine *e)
     soq__kv_layout_done(&e->layout);
     soq__exec_done(&e->exec);
     soq__role_done(&e->sampler);
-    soq__role_done(&e->codec_v);
-    soq__role_done(&e->codec_k);
+    soq__codecs_done(&e->codecs);
     soq__policies_done(&e->policies);
     soq__pool_free(e->pool);
     soq__free(e->logits);

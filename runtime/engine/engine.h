@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/codecs.h"
 #include "engine/net.h"
 #include "engine/policies.h"
 #include "engine/step.h"
@@ -87,7 +88,8 @@ struct soq__engine {
     struct soq__host host;
     struct soq__exec exec;
     struct soq__policies policies;
-    struct soq__role_instance codec_k, codec_v, sampler;
+    struct soq__codecs codecs;
+    struct soq__role_instance sampler;
     struct soq__kv_layout layout;
     struct soq__kv_cache kv;
     struct soq__trace *trace;  /* NULL: nobody asked */

@@ -200,6 +200,8 @@ int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_des
         rc = ask_op(in, *desc, SOQ_OP_KV_APPEND, err);
     if (!rc && desc->op == SOQ_OP_ATTENTION && desc->flags & SOQ__OPDESC_SELECTS)
         rc = ask_op(in, *desc, SOQ_OP_KV_GATHER, err);
+    if (!rc && desc->op == SOQ_OP_ATTENTION && desc->packed_key)
+        rc = ask_op(in, *desc, SOQ_OP_KV_PACK, err);
     return rc;
 }
 

@@ -14,7 +14,7 @@
 #include "plugin/pluginconf.h"
 #include "plugin/registry.h"
 
-#define SOQ__N_OPS 13 /* enum soq_op is 1 .. 12 */
+#define SOQ__N_OPS 14 /* enum soq_op is 1 .. 13 */
 /* Of an attention op here, unknown to backends: whoever runs it must have kv_gather too. */
 #define SOQ__OPDESC_SELECTS (UINT32_C(1) << 31)
 #define SOQ__TENSORS_MAX 24
@@ -84,7 +84,8 @@ int soq__exec_find(struct soq__exec *x, const char *name, size_t len, uint32_t *
  * why each cannot. */
 int soq__exec_choose(struct soq__exec *x, uint32_t home, const struct soq_op_desc *desc, uint32_t *at_out,
                      struct soq_error *err);
-/* 0 if instance `at` runs the op; attention: kv_append too, and where entries are selected kv_gather. */
+/* 0 if instance `at` runs the op; attention: kv_append too, kv_gather where entries are selected, kv_pack where blocks are
+ * packed. */
 int soq__exec_supports(struct soq__exec *x, uint32_t at, const struct soq_op_desc *desc, struct soq_error *err);
 
 /* Every instance that is initialised is batch invariant. */

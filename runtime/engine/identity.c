@@ -26,6 +26,26 @@ static void write_plugin(const struct soq__role_instance *role, struct soq_buf *
             soq__buf_printf(out, " %s=%s", s->spec.option.key, s->value.text);
 }
 
+/* A codec, where it is not that of the layer before. */
+static void write_codec(const struct soq__engine *e, const char *what, uint32_t layer, uint32_t index, uint32_t before,
+                        struct soq_buf *out)
+{
+    if (layer && strcmp(e->codecs.words[index], e->codecs.words[before]) == 0)
+        return;
+    soq__buf_printf(out, layer ? "\n%s from layer %u on = " : "\n%s = ", what, layer);
+    write_plugin(&e->codecs.roles[index], out);
+}
+
+static void write_codecs(const struct soq__engine *e, struct soq_buf *out)
+{
+    for (uint32_t l = 0; l < e->layout.n_layers; l++) {
+        const struct soq__kv_codec_pair *c = &e->codecs.of_layer[l], *before = l ? c - 1 : c;
+
+        write_codec(e, "codec_k", l, c->key, before->key, out);
+        write_codec(e, "codec_v", l, c->value, before->value, out);
+    }
+}
+
 int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
 {
     struct soq__hash model;
@@ -34,10 +54,8 @@ int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct
     if (rc)
         return rc;
     write_model(&model, out);
-    soq__buf_printf(out, "block_tokens = %u\ncodec_k = ", e->layout.block_tokens);
-    write_plugin(&e->codec_k, out);
-    soq__buf_puts(out, "\ncodec_v = ");
-    write_plugin(&e->codec_v, out);
+    soq__buf_printf(out, "block_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
+    write_codecs(e, out);
     for (uint32_t i = 0; i < e->policies.n; i++) {
         soq__buf_puts(out, "\npolicy = ");
         write_plugin(&e->policies.roles[i], out);
@@ -54,8 +72,9 @@ void soq__identity_write_layout(const struct soq__engine *e, struct soq_buf *out
     for (uint32_t g = 0; g < e->layout.n_groups; g++) {
         const struct soq__kv_group_layout *group = &e->layout.groups[g];
 
-        soq__buf_printf(out, "group = kind %d heads %u-%u block %llu layers", (int)group->kind, group->first_head,
-                        group->first_head + group->n_heads - 1, (unsigned long long)group->block_bytes);
+        soq__buf_printf(out, "group = kind %d heads %u-%u block %llu packed %llu residual %u layers", (int)group->kind,
+                        group->first_head, group->first_head + group->n_heads - 1, (unsigned long long)group->block_bytes,
+                        (unsigned long long)group->packed_bytes, group->residual);
         for (uint32_t l = 0; l < group->n_layers; l++)
             soq__buf_printf(out, " %u", group->layers[l]);
         soq__buf_putc(out, '\n');

@@ -74,20 +74,32 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
     const struct soq__kv_policy *policy =
         soq__layer_is_windowed(hp, layer) ? NULL : &p->policies->kv[p->policies->of_layer[layer]];
     uint32_t heads = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS ? 1 : hp->n_kv_heads;
-    const struct soq_op_desc desc = {
+    struct soq__kv_group_layout stored = {0};
+    struct soq_op_desc desc;
+    int rc = soq__kv_planes_init(&stored, p->layout, layer, err);
+
+    if (rc)
+        return rc;
+    desc = (struct soq_op_desc){
         .op = SOQ_OP_ATTENTION,
         .head_dim_k = hp->head_dim_k,
         .head_dim_v = hp->head_dim_v,
         .n_heads = hp->n_heads / hp->n_kv_heads * heads,
         .n_kv_heads = heads,
-        .key_format = p->planes[0].format.kind,
-        .key_dtype = p->planes[0].format.dtype,
-        .value_format = p->planes[1].format.kind,
-        .value_dtype = p->planes[1].format.dtype,
+        .key_format = stored.planes[0].format.kind,
+        .key_dtype = stored.planes[0].format.dtype,
+        .value_format = stored.planes[1].format.kind,
+        .value_dtype = stored.planes[1].format.dtype,
         .flags = attention_flags(hp, policy),
+        .packed_key = stored.packs ? &stored.packed[0].format : NULL,
+        .packed_value = stored.packs ? &stored.packed[1].format : NULL,
     };
-    int rc = place_op(pl, home, desc, places, err);
-
+    rc = place_op(pl, home, desc, places, err);
+    if (rc && stored.packs)
+        soq__fail_prefix(err,
+                         "[kv] codec_k = %s, codec_v = %s pack blocks, which needs more of a backend than attention; another "
+                         "one of [backend] use may have it, else use the codec f16: layer %u",
+                         p->layout->codecs[stored.codecs.key].name, p->layout->codecs[stored.codecs.value].name, layer);
     if (rc && policy && policy->plan.needs)
         soq__fail_prefix(err,
                          "[kv] policy = %s selects entries, which needs more of a backend than attention; another one of "

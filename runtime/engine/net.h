@@ -55,7 +55,7 @@ struct soq__net_params {
     const struct soq__model *model;
     struct soq__exec *exec;
     uint32_t max_rows, max_outputs;
-    const struct soq_kv_plane *planes; /* keys and values, as the codecs describe them */
+    const struct soq__kv_layout_params *layout; /* how layers are stored; owners are not known yet */
     const struct soq__policies *policies;
     soq__load_progress *progress; /* or NULL */
     void *progress_arg;

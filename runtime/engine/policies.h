@@ -2,28 +2,17 @@
 #ifndef SOQ_ENGINE_POLICIES_H
 #define SOQ_ENGINE_POLICIES_H
 
+#include "engine/layers.h"
+#include "engine/role.h"
 #include "kv/policy.h"
 #include "model/hparams.h"
-#include "plugin/host.h"
-#include "plugin/pluginconf.h"
-#include "plugin/registry.h"
-
-struct soq__role_instance {
-    const struct soq__plugin_role *plugin;
-    void *self; /* owned */
-    struct soq__plugin_config config;
-};
-
-/* Loads and initialises the plugin that `spec` names; done() undoes it. */
-int soq__role_init(struct soq__role_instance *instance, struct soq__registry *registry, struct soq__settings *settings,
-                   enum soq_role role, const char *spec, const struct soq_host *host, struct soq_error *err);
-void soq__role_done(struct soq__role_instance *instance);
 
 struct soq__policies_params {
     struct soq__registry *registry;
     struct soq__settings *settings;
     const struct soq_host *host;
     const struct soq__hparams *hparams;
+    const struct soq__layer_rules *layers; /* used by init() only */
     uint32_t context;
 };
 
@@ -31,10 +20,10 @@ struct soq__policies_params {
 struct soq__policies {
     struct soq__role_instance roles[SOQ__KV_POLICIES_MAX];
     struct soq__settings *overlays[SOQ__KV_POLICIES_MAX]; /* [kv.NAME] with an override's options in it; NULL: the settings */
-    const char *texts[SOQ__KV_POLICIES_MAX];              /* of the override, for messages and to find it again; "": none */
+    char *words[SOQ__KV_POLICIES_MAX];                    /* "NAME key:value ..." */
     struct soq__kv_policy kv[SOQ__KV_POLICIES_MAX];       /* as the cache takes them, with their plans */
-    uint32_t n;
-    uint32_t *of_layer; /* [n_layers] index; owned */
+    uint32_t n;                                           /* the first is that of [kv] */
+    uint32_t *of_layer;                                   /* [n_layers] index; owned */
 };
 
 /* Initialises the policies and asks each for its plan; refuses plans that make no sense or that this release cannot carry out.
@@ -42,6 +31,8 @@ struct soq__policies {
 int soq__policies_init(struct soq__policies *policies, const struct soq__policies_params *params, struct soq_error *err);
 void soq__policies_done(struct soq__policies *policies);
 
+/* What a plugin learns of the model; nothing about RoPE. */
+struct soq_kv_shape soq__kv_shape_of(const struct soq__hparams *hparams, uint32_t context, uint32_t block_tokens);
 /* The plan of one policy. */
 int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__hparams *hparams, uint32_t context,
                      uint32_t block_tokens, struct soq_kv_plan *plan_out, struct soq_error *err);

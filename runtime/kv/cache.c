@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "kv/internal.h"
 
-/* The group whose slabs hold the blocks of group `index` too: the first one of its pool. */
+/* The group whose slabs hold the blocks of group `index` too: the first one of its pools. */
 static uint32_t leader_of(const struct soq__kv_layout *layout, uint32_t index)
 {
     uint32_t g = 0;
@@ -30,7 +30,7 @@ static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params
 
     *g = (struct soq__kv_group){
         .layout = layout,
-        .pool = &c->pools[layout->pool],
+        .pools = {&c->pools[layout->pool], layout->packs ? &c->pools[layout->packed_pool] : NULL},
         .max_blocks = (p->context + c->block_tokens - 1) / c->block_tokens,
         .selects = policy && soq__kv_selects(policy),
         .weighs = policy && soq__kv_weighs(policy),
@@ -47,6 +47,11 @@ static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params
         .planes = layout->planes,
         .block_bytes = layout->block_bytes,
         .storage = leader < index ? c->groups[leader].handle : 0,
+        .packed = layout->packs ? layout->packed : NULL,
+        .packed_bytes = layout->packs ? layout->packed_bytes : 0,
+        .coders = layout->packs ? layout->coders : NULL,
+        .layers = layout->layers,
+        .first_head = layout->first_head,
     };
     rc = owner->attention->attention->group_create(owner->attention_self, &desc, &g->handle, err);
     if (rc)
@@ -62,7 +67,7 @@ static uint64_t most_blocks(const struct soq__kv_cache *c, uint32_t pool)
     uint64_t blocks = 0;
 
     for (uint32_t g = 0; g < c->n_groups; g++)
-        if (c->layout->groups[g].pool == pool)
+        if (soq__kv_uses_pool(&c->layout->groups[g], pool))
             blocks += (uint64_t)c->max_slots * (c->groups[g].max_blocks + 1) * (c->groups[g].selects ? 2 : 1);
     return blocks;
 }
@@ -74,10 +79,18 @@ static int init_pools(struct soq__kv_cache *c, struct soq_error *err)
     for (; !rc && c->n_pools < c->layout->n_pools; c->n_pools += !rc) {
         const struct soq__kv_group *leader = c->groups;
 
-        while (leader->layout->pool != c->n_pools)
+        while (!soq__kv_uses_pool(leader->layout, c->n_pools))
             leader++;
-        rc = soq__kv_pool_init(&c->pools[c->n_pools], &c->budget, &leader->owner, leader->handle, leader->layout->block_bytes,
-                               most_blocks(c, c->n_pools), err);
+        rc = soq__kv_pool_init(&c->pools[c->n_pools],
+                               &(struct soq__kv_pool_params){
+                                   .budget = &c->budget,
+                                   .owner = &leader->owner,
+                                   .group = leader->handle,
+                                   .block_class = leader->layout->pool != c->n_pools,
+                                   .block_bytes = soq__kv_pool_block_bytes(c->layout, c->n_pools),
+                                   .max_blocks = most_blocks(c, c->n_pools),
+                               },
+                               err);
     }
     return rc;
 }
@@ -103,8 +116,6 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
         .budget = {.limit = p->limit},
         .swap = {.limit = p->swap_limit},
         .layout = p->layout,
-        .codec_k = p->codec_k,
-        .codec_k_self = p->codec_k_self,
         .block_tokens = p->layout->block_tokens,
         .context = p->context,
         .chunk = p->chunk,
@@ -122,6 +133,8 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
         rc = group_init(c, p, i, err);
     if (!rc)
         rc = init_pools(c, err);
+    if (!rc && c->layout->grid)
+        rc = soq__kv_packing_init(&c->packing, c->groups[0].max_blocks, err);
     if (rc)
         soq__kv_cache_done(c);
     return rc;
@@ -139,6 +152,7 @@ void soq__kv_cache_done(struct soq__kv_cache *c)
         soq__kv_mass_free(&c->groups[i]);
         owner->attention->attention->group_free(owner->attention_self, c->groups[i].handle);
     }
+    soq__kv_packing_done(&c->packing);
     soq__free(c->slots);
     soq__free(c->ranges);
     soq__free(c->groups);
@@ -181,7 +195,7 @@ int soq__kv_push_copy(struct soq__kv_cache *c, struct soq_step_copy copy, struct
         return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for block copies");
     c->copies = copies;
     c->copies[c->n_copies++] = copy;
-    soq__kv_block_ref(c->groups[copy.group].pool, copy.src);
+    soq__kv_block_ref(c->groups[copy.group].pools[0], copy.src);
     return 0;
 }
 
@@ -203,9 +217,8 @@ static soq_block_ref take_copy(struct soq__kv_cache *c, uint32_t group, soq_bloc
 
 void soq__kv_let_go(struct soq__kv_cache *c, uint32_t group, soq_block_ref block)
 {
-    struct soq__kv_pool *pool = c->groups[group].pool;
-
     while (block != SOQ_BLOCK_NONE) {
+        struct soq__kv_pool *pool = soq__kv_pool_of(&c->groups[group], block);
         soq_block_ref src = soq__kv_block_is_shared(pool, block) ? SOQ_BLOCK_NONE : take_copy(c, group, block);
 
         soq__kv_block_unref(pool, block);
@@ -216,7 +229,7 @@ void soq__kv_let_go(struct soq__kv_cache *c, uint32_t group, soq_block_ref block
 void soq__kv_delivered(struct soq__kv_cache *c)
 {
     for (uint32_t i = 0; i < c->n_copies; i++)
-        soq__kv_block_unref(c->groups[c->copies[i].group].pool, c->copies[i].src);
+        soq__kv_block_unref(c->groups[c->copies[i].group].pools[0], c->copies[i].src);
     c->n_copies = 0;
     c->n_edits = 0;
 }

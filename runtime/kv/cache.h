@@ -8,6 +8,9 @@
  * n_keep, n) of fresh blocks, so what a group holds is one range that ends where the next row goes, masks stay causal by entry
  * and no position is kept on the device; the positions of survivors are known here.
  *
+ * Where a group packs, a commit ends at a multiple of the layout's grid at the latest, and full blocks before it are then
+ * encoded into packed ones (pack.c), which nothing writes again.
+ *
  * Memory is promised in advance: reserve() admits a sequence only if everything it may still need fits beside what all others
  * were promised, so that no step runs out half way. Not thread-safe; called between steps only. */
 #ifndef SOQ_KV_CACHE_H
@@ -36,10 +39,18 @@ struct soq__kv_group {
     const struct soq__kv_group_layout *layout; /* not owned */
     soq_kv_group handle;
     struct soq__kv_owner owner;
-    struct soq__kv_pool *pool; /* one of the cache's */
-    uint32_t max_blocks;       /* of a sequence */
-    bool selects, weighs;      /* its policy does */
+    struct soq__kv_pool *pools[2]; /* of the cache, by class; packed ones NULL where it does not pack */
+    uint32_t max_blocks;           /* of a sequence */
+    bool selects, weighs;          /* its policy does */
     struct soq__kv_mass mass;
+};
+
+/* Blocks of a group that are being packed; scratch, owned. */
+struct soq__kv_packing {
+    uint32_t n;
+    uint32_t *lines; /* [n] of the table */
+    soq_block_ref *src, *dst;
+    uint32_t *skip, *first_position; /* as in soq_kv_pack_args */
 };
 
 struct soq__kv_cache {
@@ -51,9 +62,7 @@ struct soq__kv_cache {
     uint32_t n_groups, n_pools;
     struct soq__kv_policy policies[SOQ__KV_POLICIES_MAX];
     uint32_t n_policies;
-    size_t state_size; /* of all policies, per sequence */
-    const struct soq_kv_codec_ops *codec_k;
-    void *codec_k_self;
+    size_t state_size;                     /* of all policies, per sequence */
     uint32_t block_tokens, context, chunk; /* chunk: the most rows of one sequence in a step */
     uint32_t max_slots;
     struct soq__kv_seq **slots;       /* [max_slots] NULL: free; not owned */
@@ -66,6 +75,7 @@ struct soq__kv_cache {
     uint32_t n_copies, cap_copies;
     struct soq_kv_range *ranges; /* [max_ranges] scratch for policies */
     uint32_t max_ranges;
+    struct soq__kv_packing packing;       /* for max_blocks of a sequence, where anything packs */
     struct soq__kv_trace trace;           /* set between steps by whoever wants to watch */
     struct soq__kv_stats stats;           /* so far, of all sequences */
     uint64_t n_swapped_out, n_swapped_in; /* sequences so far */
@@ -74,6 +84,7 @@ struct soq__kv_cache {
 struct soq__kv_seq_group {
     soq_block_ref *table; /* [max_blocks], SOQ_BLOCK_NONE where nothing is */
     uint32_t n_held;      /* blocks in the table */
+    uint32_t n_packed;    /* of these, of class 1 */
     uint32_t freed_to;    /* behind a window: entries in [sinks, freed_to) are gone; 0: nothing is */
     uint32_t base;        /* after selections: entries below are gone */
     uint32_t n_selected; /* entries [base, n_selected) are survivors of the latest selection, later ones stand for themselves */
@@ -112,8 +123,6 @@ struct soq__kv_cache_params {
     const struct soq__kv_layout *layout;   /* must outlive the cache */
     const struct soq__kv_policy *policies; /* [n_policies] selves initialised; plans as described; not owned */
     uint32_t n_policies;
-    const struct soq_kv_codec_ops *codec_k; /* for policies that look at keys */
-    void *codec_k_self;
     uint32_t context, chunk, max_slots;
 };
 
@@ -137,13 +146,14 @@ int soq__kv_prepare(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *
 /* Forgets tentative rows and gives their blocks back (the step failed, or drafts were rejected before a commit). */
 void soq__kv_abandon(struct soq__kv_seq *seq);
 /* The first n of the tentative rows become part of the cache, the others are forgotten. Where the prompt ends, and at later
- * multiples of a plan's `every`, which commits must not cross, policies select. On failure nothing was committed; if the
- * backend fails half way through the groups of a selection the cache is emptied. */
+ * multiples of a plan's `every`, which commits must not cross, policies select; at multiples of the grid, which they do not
+ * cross either, and after a selection blocks are packed. On failure nothing was committed; if the backend fails while it moves
+ * or packs blocks the sequence is emptied. */
 int soq__kv_commit(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *err);
 /* How many rows the next commit may have at most. */
 uint32_t soq__kv_max_rows(const struct soq__kv_seq *seq);
 /* Back to n entries; nothing tentative may be pending. -SOQ_EINVAL where entries that a row at n sees are already freed, or
- * sums of attention mass cannot be undone. */
+ * packed though it should see them plain, or sums of attention mass cannot be undone. */
 int soq__kv_rollback(struct soq__kv_seq *seq, uint32_t n_entries, struct soq_error *err);
 /* The highest number of entries, n or less, that it can go back to: n, something below, or 0. */
 uint32_t soq__kv_rollback_point(const struct soq__kv_seq *seq, uint32_t n);

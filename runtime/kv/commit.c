@@ -1,7 +1,7 @@
-/* What happens when rows become part of the cache: sums of attention mass, policies on the grid, windows, selection.
+/* What happens when rows become part of the cache: sums of attention mass, policies on the grid, windows, selection, packing.
  *
  * Everything that may fail for a reason of the policy's comes first and leaves the sequence as it was; then rows are committed
- * and blocks given back; then survivors of a selection are moved. */
+ * and blocks given back; then survivors of a selection are moved, and blocks are packed. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -109,8 +109,7 @@ static void trace_head(const struct soq__kv_seq *seq, const struct soq__kv_part 
                                   .head = part->first_head + head,
                                   .n_kept = n,
                                   .kept = kept,
-                                  .bytes = seq->groups[part->group].n_held * c->groups[part->group].pool->block_bytes /
-                                           layout->n_layers / layout->n_heads,
+                                  .bytes = soq__kv_held_bytes(seq, part->group) / layout->n_layers / layout->n_heads,
                               });
 }
 
@@ -202,18 +201,23 @@ static void restart_sums(struct soq__kv_seq *seq)
     }
 }
 
-static int apply(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err)
+/* Blocks move: survivors of a selection, if there was one, and those that are due to be packed. */
+static int move_blocks(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err)
 {
-    int rc = soq__kv_compact(seq, selected, err);
+    bool selects = selected != NULL;
+    int rc = selects ? soq__kv_compact(seq, selected, err) : soq__kv_pack(seq, err);
 
     soq__kv_selected_free(selected, seq->cache->n_groups);
     if (rc) {
-        soq__fail_prefix(err, "KV cache: a selection was broken off, and the sequence is empty now");
+        soq__fail_prefix(err, "KV cache: %s was broken off, and the sequence is empty now",
+                         selects ? "a selection" : "packing blocks");
         soq__kv_empty(seq);
         return rc;
     }
-    restart_sums(seq);
-    soq__kv_shrink_promise(seq);
+    if (selects) {
+        restart_sums(seq);
+        soq__kv_shrink_promise(seq);
+    }
     return 0;
 }
 
@@ -222,6 +226,7 @@ int soq__kv_commit(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *e
     struct soq__kv_cache *c = seq->cache;
     uint32_t keep_from[SOQ__KV_POLICIES_MAX], now = seq->n_committed + n_rows;
     struct soq__kv_selected *selected = NULL;
+    bool watched;
     int rc;
 
     if (n_rows > seq->n_tentative)
@@ -230,9 +235,9 @@ int soq__kv_commit(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_error *e
     if (rc)
         return rc;
     take_rows(seq, now, keep_from);
-    if (selected)
-        rc = apply(seq, selected, err);
-    if (!rc && c->trace.fn && (selected || (n_rows && now == seq->n_prompt)))
+    watched = c->trace.fn && (selected || (n_rows && now == seq->n_prompt));
+    rc = move_blocks(seq, selected, err);
+    if (!rc && watched)
         trace(seq);
     return rc;
 }

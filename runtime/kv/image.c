@@ -7,7 +7,7 @@
  *         u32 positions[n_layers][n_heads][n_positions]
  *         u64 mass[n_layers][n_heads][n_mass], of entries 0, 1, ...
  *         u32 lines[n_lines], ascending
- *         u8  blocks[n_lines][block_bytes] */
+ *         u8  blocks[n_lines][block_bytes], of a packed block packed_bytes */
 #include "kv/image.h"
 
 #include <string.h>
@@ -61,7 +61,6 @@ static int put_mass(const struct saving *s, const struct soq__kv_seq_group *sg, 
 
 static int put_blocks(const struct saving *s, uint32_t g, struct soq_error *err)
 {
-    const struct soq__kv_group *group = &s->seq->cache->groups[g];
     uint32_t end = soq__kv_blocks(s->seq->cache, s->seq->n_committed);
     int rc = 0;
 
@@ -75,7 +74,7 @@ static int put_blocks(const struct saving *s, uint32_t g, struct soq_error *err)
             continue;
         rc = soq__kv_line_read(s->seq, g, i, s->scratch, &data, err);
         if (!rc)
-            rc = s->put(s->arg, data, group->layout->block_bytes, err);
+            rc = s->put(s->arg, data, soq__kv_line_bytes(s->seq, g, i), err);
     }
     return rc;
 }
@@ -104,8 +103,8 @@ static uint64_t largest_block(const struct soq__kv_cache *c)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        bytes = c->groups[g].layout->block_bytes > bytes ? c->groups[g].layout->block_bytes : bytes;
+    for (uint32_t i = 0; i < c->n_pools; i++)
+        bytes = c->pools[i].block_bytes > bytes ? c->pools[i].block_bytes : bytes;
     return bytes;
 }
 
@@ -241,7 +240,7 @@ static int read_lines(struct soq__kv_seq *seq, uint32_t g, uint32_t n_lines, str
         if (!is_needed(seq, g, i))
             continue;
         n = soq__cursor_u32(&lines);
-        block = soq__cursor_take(c, seq->cache->groups[g].layout->block_bytes);
+        block = soq__cursor_take(c, soq__kv_line_bytes(seq, g, i));
         if (n != i || !block)
             return corrupt(g, "the place of a block", n, err);
         soq__kv_swap_add(seq, g, i, block);

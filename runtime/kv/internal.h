@@ -9,6 +9,33 @@ static inline uint32_t soq__kv_blocks(const struct soq__kv_cache *c, uint32_t n_
     return (n_entries + c->block_tokens - 1) / c->block_tokens;
 }
 
+/* The pool that a block of the group is from; not for SOQ_BLOCK_NONE. */
+static inline struct soq__kv_pool *soq__kv_pool_of(const struct soq__kv_group *g, soq_block_ref block)
+{
+    return g->pools[block >> SOQ_BLOCK_CLASS_SHIFT];
+}
+
+/* Whether line `index` of a group, if it is held, is a packed block. */
+static inline bool soq__kv_is_packed(const struct soq__kv_seq *seq, uint32_t g, uint32_t index)
+{
+    return (index + 1) * seq->cache->block_tokens <= soq__kv_packed_to(seq->cache->groups[g].layout, seq->n_committed);
+}
+
+/* Bytes of that block. */
+static inline uint64_t soq__kv_line_bytes(const struct soq__kv_seq *seq, uint32_t g, uint32_t index)
+{
+    return seq->cache->groups[g].pools[soq__kv_is_packed(seq, g, index)]->block_bytes;
+}
+
+/* Bytes of all blocks of a group that the sequence holds. */
+static inline uint64_t soq__kv_held_bytes(const struct soq__kv_seq *seq, uint32_t g)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+
+    return (sg->n_held - sg->n_packed) * layout->block_bytes + sg->n_packed * layout->packed_bytes;
+}
+
 /* ---- cache.c */
 
 int soq__kv_push_edit(struct soq__kv_cache *cache, struct soq_step_edit edit, struct soq_error *err);
@@ -54,9 +81,18 @@ struct soq__kv_selected; /* what policies answered, before anything is done abou
 /* Asks all policies whose selection is due after the commit that ends at n entries; *out: NULL if none is. The tables hold all
  * entries below n. */
 int soq__kv_select(struct soq__kv_seq *seq, uint32_t n, struct soq__kv_selected **out, struct soq_error *err);
-/* Moves survivors to fresh blocks, group by group, and gives the old ones back. After a failure the groups before the one that
- * failed are done. n_committed is n. */
+/* Moves survivors to fresh blocks, group by group, gives the old ones back, and packs the fresh ones where that is due. After a
+ * failure the groups before the one that failed are done. n_committed is n. */
 int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err);
 void soq__kv_selected_free(struct soq__kv_selected *selected, uint32_t n_groups);
+
+/* ---- pack.c */
+
+int soq__kv_packing_init(struct soq__kv_packing *packing, uint32_t max_blocks, struct soq_error *err);
+void soq__kv_packing_done(struct soq__kv_packing *packing);
+/* Packs what is due at n_committed. On failure the group is as it was. */
+int soq__kv_pack_group(struct soq__kv_seq *seq, uint32_t g, struct soq_error *err);
+/* ... in all groups; after a failure those before the one that failed are done. */
+int soq__kv_pack(struct soq__kv_seq *seq, struct soq_error *err);
 
 #endif

@@ -6,17 +6,77 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_params *p, enum soq_kv_plane_role role,
-                      struct soq_error *err)
+/* ---- Planes -------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t round_up(uint32_t n, uint32_t to)
 {
-    bool key = role == SOQ_PLANE_KEY;
-    const struct soq_kv_codec_ops *codec = key ? p->codec_k : p->codec_v;
+    return (n + to - 1) / to * to;
+}
+
+/* Bytes of a number of a plain tile; 0: it cannot be one. */
+static uint64_t number_bytes(uint32_t dtype)
+{
+    return dtype == SOQ_DTYPE_F32 ? 4 : dtype == SOQ_DTYPE_F16 || dtype == SOQ_DTYPE_BF16 ? 2 : 0;
+}
+
+/* What is wrong with a description; NULL: nothing. */
+static const char *format_problem(const struct soq_kv_format *f, const struct soq_kv_tile *tile)
+{
+    uint64_t numbers = (uint64_t)tile->tokens * tile->width, plain = number_bytes(f->dtype);
+
+    if (!f->tile_bytes || f->tile_bytes % 8 || f->tile_bytes > numbers * 16)
+        return "its tiles have a size that is no positive multiple of 8, or too large";
+    if (f->kind == SOQ_FORMAT_PLAIN && (!plain || f->tile_bytes != (numbers * plain + 7) / 8 * 8))
+        return "its plain tiles are not numbers of type F32, F16 or BF16 in a row";
+    if (f->kind != SOQ_FORMAT_PLAIN && !number_bytes(f->tail_dtype))
+        return "its tail_dtype is none of F32, F16 and BF16";
+    if (f->grid_tokens > 1 << 20 || f->residual_tokens > 1 << 24)
+        return "its grid_tokens or residual_tokens are too large";
+    return NULL;
+}
+
+/* A tile of the same shape in plain numbers. */
+static struct soq_kv_format tail_of(const struct soq_kv_format *f, const struct soq_kv_tile *tile)
+{
+    return (struct soq_kv_format){
+        .struct_size = sizeof *f,
+        .kind = SOQ_FORMAT_PLAIN,
+        .dtype = f->tail_dtype,
+        .tail_dtype = f->tail_dtype,
+        .tile_bytes = ((uint64_t)tile->tokens * tile->width * number_bytes(f->tail_dtype) + 7) / 8 * 8,
+    };
+}
+
+/* A codec's tiles are packed at multiples of it. */
+static uint32_t grid_of(const struct soq_kv_format *f, const struct soq__kv_layout_params *p)
+{
+    return round_up(f->grid_tokens ? f->grid_tokens : p->pack_grid, p->block_tokens);
+}
+
+/* What a plane that packs asks of the group. */
+static void take_grid(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, const struct soq_kv_format *f)
+{
+    uint32_t grid = grid_of(f, p);
+    uint32_t residual = f->residual_tokens > p->residual ? f->residual_tokens : p->residual;
+
+    residual = round_up(residual, p->block_tokens);
+    g->packs = true;
+    g->grid = grid > g->grid ? grid : g->grid;
+    g->residual = residual > g->residual ? residual : g->residual;
+}
+
+static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq_kv_plane_role role,
+                     uint32_t layer, const struct soq__kv_codec *codec, struct soq_error *err)
+{
+    struct soq_kv_plane *plane = &g->packed[g->n_planes];
     struct soq_kv_tile tile = {
         .struct_size = sizeof tile,
         .role = role,
+        .layer = layer,
         .tokens = p->block_tokens,
-        .width = key ? p->hparams->head_dim_k : p->hparams->head_dim_v,
+        .width = role == SOQ_PLANE_KEY ? p->hparams->head_dim_k : p->hparams->head_dim_v,
     };
+    const char *problem;
     int rc;
 
     *plane = (struct soq_kv_plane){
@@ -28,28 +88,36 @@ static int plane_init(struct soq_kv_plane *plane, const struct soq__kv_layout_pa
         .alias = -1,
         .format = {.struct_size = sizeof plane->format},
     };
-    rc = codec->describe(key ? p->codec_k_self : p->codec_v_self, &tile, &plane->format, err);
-    if (rc)
+    rc = codec->ops->describe(codec->self, &tile, &plane->format, err);
+    problem = rc ? NULL : format_problem(&plane->format, &tile);
+    if (problem)
+        rc = soq__fail(err, SOQ_EINVAL, "%s", problem);
+    if (rc) {
+        soq__fail_prefix(err, "[kv] codec_%c = %s", role == SOQ_PLANE_KEY ? 'k' : 'v', codec->name);
         return rc;
-    if (plane->format.kind != SOQ_FORMAT_PLAIN)
-        return soq__fail(err, SOQ_EUNSUPPORTED,
-                         "[kv] codec_%c: codecs that pack closed blocks are not supported yet; use f16 or f32",
-                         key ? 'k' : 'v');
-    if (!plane->format.tile_bytes || plane->format.tile_bytes % 8 ||
-        plane->format.tile_bytes > (uint64_t)tile.tokens * tile.width * 16)
-        return soq__fail(
-            err, SOQ_EINVAL,
-            "[kv] codec_%c: the plugin describes a tile of %llu bytes, which is no positive multiple of 8 or too large",
-            key ? 'k' : 'v', (unsigned long long)plane->format.tile_bytes);
+    }
+    g->coders[g->n_planes] = (struct soq_kv_coder){.struct_size = sizeof g->coders[0], .ops = codec->ops, .self = codec->self};
+    g->planes[g->n_planes] = *plane;
+    if (plane->format.kind != SOQ_FORMAT_PLAIN) {
+        g->planes[g->n_planes].format = tail_of(&plane->format, &tile);
+        take_grid(g, p, &plane->format);
+    }
+    g->n_planes++;
     return 0;
 }
 
-int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *p, struct soq_error *err)
+int soq__kv_planes_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, uint32_t layer,
+                        struct soq_error *err)
 {
-    int rc = plane_init(&planes[0], p, SOQ_PLANE_KEY, err);
+    int rc;
 
-    return rc ? rc : plane_init(&planes[1], p, SOQ_PLANE_VALUE, err);
+    g->codecs = p->layer_codecs ? p->layer_codecs[layer] : (struct soq__kv_codec_pair){0};
+    g->n_planes = 0;
+    rc = plane_add(g, p, SOQ_PLANE_KEY, layer, &p->codecs[g->codecs.key], err);
+    return rc ? rc : plane_add(g, p, SOQ_PLANE_VALUE, layer, &p->codecs[g->codecs.value], err);
 }
+
+/* ---- Groups -------------------------------------------------------------------------------------------------------------- */
 
 /* How finely the layers of a policy are split. */
 static bool splits_layers(const struct soq__kv_policy *policy)
@@ -66,6 +134,7 @@ static bool splits_heads(const struct soq__kv_policy *policy)
 struct key {
     enum soq_kv_group_kind kind;
     uint32_t owner, policy;
+    struct soq__kv_codec_pair codecs;
 };
 
 static struct key key_of(const struct soq__kv_layout_params *p, uint32_t layer)
@@ -78,12 +147,18 @@ static struct key key_of(const struct soq__kv_layout_params *p, uint32_t layer)
         .policy = windowed          ? SOQ__KV_NO_POLICY
                   : p->layer_policy ? p->layer_policy[layer]
                                     : 0,
+        .codecs = p->layer_codecs ? p->layer_codecs[layer] : (struct soq__kv_codec_pair){0},
     };
 }
 
 static const struct soq__kv_policy *policy_of(const struct soq__kv_layout_params *p, struct key key)
 {
     return key.policy == SOQ__KV_NO_POLICY ? NULL : &p->policies[key.policy];
+}
+
+static bool same_codecs(struct soq__kv_codec_pair a, struct soq__kv_codec_pair b)
+{
+    return a.key == b.key && a.value == b.value;
 }
 
 /* The group of earlier layers like this one; n_groups if it is the first, or must stay alone. */
@@ -93,15 +168,17 @@ static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq
 
     if (splits_layers(policy_of(p, key)))
         return layout->n_groups;
-    while (g < layout->n_groups && (layout->groups[g].kind != key.kind || layout->groups[g].owner != key.owner ||
-                                    layout->groups[g].policy != key.policy))
+    while (g < layout->n_groups &&
+           (layout->groups[g].kind != key.kind || layout->groups[g].owner != key.owner ||
+            layout->groups[g].policy != key.policy || !same_codecs(layout->groups[g].codecs, key.codecs)))
         g++;
     return g;
 }
 
-static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key, uint32_t first_head,
+static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, uint32_t layer, uint32_t first_head,
                      uint32_t n_heads, struct soq_error *err)
 {
+    struct key key = key_of(p, layer);
     const struct soq__kv_policy *policy = policy_of(p, key);
     struct soq__kv_group_layout *g = &layout->groups[layout->n_groups];
     int rc;
@@ -115,15 +192,14 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
         .n_heads = n_heads,
         .window = policy ? policy->plan.window : p->hparams->window,
         .sinks = policy ? policy->plan.sinks : 0,
-        .n_planes = 2,
         .layers = soq__alloc_array(p->hparams->n_layers, sizeof *g->layers),
     };
     if (!g->layers)
         return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     layout->n_groups++;
-    rc = soq__kv_planes_init(g->planes, p, err);
+    rc = soq__kv_planes_init(g, p, layer, err);
     for (uint32_t i = 0; i < g->n_planes; i++)
-        g->planes[i].heads = n_heads;
+        g->planes[i].heads = g->packed[i].heads = n_heads;
     return rc;
 }
 
@@ -136,7 +212,7 @@ static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_
     uint32_t g = group_like(layout, p, key), at = layout->first_part[layer];
 
     for (uint32_t head = 0; head < all; head += each, g++, at++) {
-        int rc = g == layout->n_groups ? group_add(layout, p, key, head, each, err) : 0;
+        int rc = g == layout->n_groups ? group_add(layout, p, layer, head, each, err) : 0;
 
         if (rc)
             return rc;
@@ -149,22 +225,56 @@ static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_
 
 static void group_size(struct soq__kv_group_layout *g)
 {
-    g->block_bytes = 0;
-    for (uint32_t i = 0; i < g->n_planes; i++)
-        g->block_bytes += (uint64_t)g->n_layers * g->planes[i].heads * g->planes[i].format.tile_bytes;
+    g->block_bytes = g->packed_bytes = 0;
+    for (uint32_t i = 0; i < g->n_planes; i++) {
+        uint64_t tiles = (uint64_t)g->n_layers * g->planes[i].heads;
+
+        g->block_bytes += tiles * g->planes[i].format.tile_bytes;
+        g->packed_bytes += tiles * g->packed[i].format.tile_bytes;
+    }
 }
 
-/* Split groups of one shape and owner share a pool. */
+/* Groups that pack do so at the same positions, which every codec of theirs must find to be multiples of its own grid. */
+static int choose_grid(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
+{
+    for (uint32_t i = 0; i < layout->n_groups; i++)
+        layout->grid = layout->groups[i].grid > layout->grid ? layout->groups[i].grid : layout->grid;
+    for (uint32_t i = 0; i < layout->n_groups; i++) {
+        struct soq__kv_group_layout *g = &layout->groups[i];
+
+        for (uint32_t plane = 0; g->packs && plane < g->n_planes; plane++) {
+            const struct soq_kv_format *f = &g->packed[plane].format;
+
+            if (f->kind != SOQ_FORMAT_PLAIN && layout->grid % grid_of(f, p))
+                return soq__fail(
+                    err, SOQ_EINVAL,
+                    "[kv] codec: layer %u packs blocks every %u tokens, and something else does every %u, which is "
+                    "no multiple of it; change pack_grid or the options of the codecs",
+                    g->layers[0], grid_of(f, p), layout->grid);
+        }
+        g->grid = g->packs ? layout->grid : 0;
+    }
+    return 0;
+}
+
+static bool are_alike(const struct soq__kv_group_layout *a, const struct soq__kv_group_layout *b)
+{
+    return a->is_split && b->is_split && a->owner == b->owner && a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
+           same_codecs(a->codecs, b->codecs);
+}
+
+/* Split groups of one shape and owner share their pools. */
 static void number_pools(struct soq__kv_layout *layout)
 {
     for (uint32_t i = 0; i < layout->n_groups; i++) {
         struct soq__kv_group_layout *g = &layout->groups[i];
         uint32_t like = 0;
 
-        while (like < i && (!g->is_split || !layout->groups[like].is_split || layout->groups[like].owner != g->owner ||
-                            layout->groups[like].n_layers != g->n_layers || layout->groups[like].n_heads != g->n_heads))
+        while (like < i && !are_alike(&layout->groups[like], g))
             like++;
         g->pool = like < i ? layout->groups[like].pool : layout->n_pools++;
+        if (g->packs)
+            g->packed_pool = like < i ? layout->groups[like].packed_pool : layout->n_pools++;
     }
 }
 
@@ -187,6 +297,8 @@ int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layo
         rc = soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     for (uint32_t l = 0; !rc && l < n_layers; l++)
         rc = add_layer(layout, p, l, err);
+    if (!rc)
+        rc = choose_grid(layout, p, err);
     if (rc) {
         soq__kv_layout_done(layout);
         return rc;
@@ -211,7 +323,7 @@ uint64_t soq__kv_pool_block_bytes(const struct soq__kv_layout *layout, uint32_t 
 {
     const struct soq__kv_group_layout *g = layout->groups;
 
-    while (g->pool != pool)
+    while (!soq__kv_uses_pool(g, pool))
         g++;
-    return g->block_bytes;
+    return g->pool == pool ? g->block_bytes : g->packed_bytes;
 }

@@ -1,14 +1,20 @@
 /* Which layers and heads share a block table, and how many bytes an entry takes: from hyperparameters, policies and codecs,
  * without a backend.
  *
- * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner and policy: where a
- * policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Such split
- * groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are split.
+ * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner, policy and codecs:
+ * where a policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Such
+ * split groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are
+ * split.
+ *
+ * Where a codec packs, a group has two classes of blocks, each with a pool: plain ones of the codecs' tail_dtype, which take
+ * new entries, and packed ones. At n entries those blocks are packed that end at floor(n / grid) * grid - residual or below,
+ * and no step crosses a multiple of the grid: so what a row sees depends on its position alone.
  *
  * `soquete kvcalc` and the cache itself use the same code, so the forecast cannot drift from the truth. */
 #ifndef SOQ_KV_LAYOUT_H
 #define SOQ_KV_LAYOUT_H
 
+#include "kv/codec.h"
 #include "kv/policy.h"
 #include "model/hparams.h"
 
@@ -18,16 +24,34 @@ struct soq__kv_group_layout {
     enum soq_kv_group_kind kind;
     uint32_t owner;  /* whoever computes the attention of its layers, as the caller numbers them */
     uint32_t policy; /* index, or SOQ__KV_NO_POLICY */
-    uint32_t pool;   /* index */
-    bool is_split;   /* one of many that could be one */
+    struct soq__kv_codec_pair codecs;
+    uint32_t pool, packed_pool; /* indices; the second where it packs */
+    bool is_split;              /* one of many that could be one */
     uint32_t n_layers;
-    uint32_t *layers;             /* [n_layers] numbers in the model, ascending; owned by the layout */
-    uint32_t first_head, n_heads; /* kv heads of each of them */
-    uint32_t window, sinks;       /* masks: the model's own window, else the policy's; 0: none */
-    struct soq_kv_plane planes[SOQ__KV_PLANES_MAX];
+    uint32_t *layers;                               /* [n_layers] numbers in the model, ascending; owned by the layout */
+    uint32_t first_head, n_heads;                   /* kv heads of each of them */
+    uint32_t window, sinks;                         /* masks: the model's own window, else the policy's; 0: none */
+    struct soq_kv_plane planes[SOQ__KV_PLANES_MAX]; /* of class 0 */
+    struct soq_kv_plane packed[SOQ__KV_PLANES_MAX]; /* of class 1; unless it packs the same */
+    struct soq_kv_coder coders[SOQ__KV_PLANES_MAX]; /* of these */
     uint32_t n_planes;
-    uint64_t block_bytes;
+    bool packs;
+    uint32_t grid, residual; /* where it packs, in entries: multiples of block_tokens; the grid is the layout's */
+    uint64_t block_bytes, packed_bytes;
 };
+
+static inline bool soq__kv_uses_pool(const struct soq__kv_group_layout *g, uint32_t pool)
+{
+    return g->pool == pool || (g->packs && g->packed_pool == pool);
+}
+
+/* Entries below are in packed blocks, as far as they are there, when n are committed. */
+static inline uint32_t soq__kv_packed_to(const struct soq__kv_group_layout *g, uint32_t n)
+{
+    uint32_t point = g->packs ? n / g->grid * g->grid : 0;
+
+    return point > g->residual ? point - g->residual : 0;
+}
 
 /* Heads of a layer that are in one group. */
 struct soq__kv_part {
@@ -40,6 +64,7 @@ struct soq__kv_layout {
     uint32_t n_groups, n_pools;
     uint32_t block_tokens, n_layers, n_heads; /* of the model: kv heads */
     uint32_t group_heads;                     /* query heads of each */
+    uint32_t grid;                            /* blocks are packed at its multiples; 0: none is */
     struct soq__kv_part *parts;               /* of layer 0, of layer 1, ...; owned */
     uint32_t *first_part;                     /* [n_layers + 1] owned */
 };
@@ -50,12 +75,14 @@ struct soq__kv_layout_params {
     const struct soq__kv_policy *policies;
     const uint32_t *layer_policy; /* [n_layers] index; NULL: all 0 */
     const uint8_t *owners;        /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
-    const struct soq_kv_codec_ops *codec_k, *codec_v;
-    void *codec_k_self, *codec_v_self;
+    const struct soq__kv_codec *codecs;
+    const struct soq__kv_codec_pair *layer_codecs; /* [n_layers]; NULL: all 0 */
+    uint32_t pack_grid, residual;                  /* of [kv] */
 };
 
-/* The planes of keys and values as the codecs describe them. */
-int soq__kv_planes_init(struct soq_kv_plane planes[2], const struct soq__kv_layout_params *params, struct soq_error *err);
+/* How the codecs of a layer store keys and values: fills the planes, all kv heads, and what belongs to them. */
+int soq__kv_planes_init(struct soq__kv_group_layout *group, const struct soq__kv_layout_params *params, uint32_t layer,
+                        struct soq_error *err);
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *params, struct soq_error *err);
 void soq__kv_layout_done(struct soq__kv_layout *layout);
 uint64_t soq__kv_pool_block_bytes(const struct soq__kv_layout *layout, uint32_t pool);

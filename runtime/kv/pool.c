@@ -16,19 +16,19 @@ uint64_t soq__kv_slab_bytes(uint64_t block_bytes)
     return block_bytes >= SLAB_BYTES ? block_bytes : SLAB_BYTES / block_bytes * block_bytes;
 }
 
-int soq__kv_pool_init(struct soq__kv_pool *pool, struct soq__kv_budget *budget, const struct soq__kv_owner *owner,
-                      soq_kv_group group, uint64_t block_bytes, uint64_t max_blocks, struct soq_error *err)
+int soq__kv_pool_init(struct soq__kv_pool *pool, const struct soq__kv_pool_params *p, struct soq_error *err)
 {
-    uint64_t slab_bytes = soq__kv_slab_bytes(block_bytes);
-    uint64_t per_slab = slab_bytes / block_bytes;
-    uint64_t max_slabs = min_u64((max_blocks + per_slab - 1) / per_slab, budget->limit / slab_bytes);
+    uint64_t slab_bytes = soq__kv_slab_bytes(p->block_bytes);
+    uint64_t per_slab = slab_bytes / p->block_bytes;
+    uint64_t max_slabs = min_u64((p->max_blocks + per_slab - 1) / per_slab, p->budget->limit / slab_bytes);
 
     max_slabs = min_u64(max_slabs, SOQ_BLOCK_INDEX_MASK / per_slab);
     *pool = (struct soq__kv_pool){
-        .budget = budget,
-        .owner = *owner,
-        .group = group,
-        .block_bytes = block_bytes,
+        .budget = p->budget,
+        .owner = *p->owner,
+        .group = p->group,
+        .block_class = p->block_class,
+        .block_bytes = p->block_bytes,
         .slab_bytes = slab_bytes,
         .blocks_per_slab = (uint32_t)per_slab,
         .max_slabs = (uint32_t)max_slabs,
@@ -48,7 +48,8 @@ static void slab_release(struct soq__kv_pool *pool, uint32_t slab)
     const struct soq__kv_owner *o = &pool->owner;
     uint32_t first = slab * pool->blocks_per_slab;
 
-    o->attention->attention->group_slab(o->attention_self, pool->group, 0, first, pool->blocks_per_slab, 0, NULL);
+    o->attention->attention->group_slab(o->attention_self, pool->group, pool->block_class, first, pool->blocks_per_slab, 0,
+                                        NULL);
     o->memory->memory->buffer_free(o->memory_self, pool->slabs[slab].buffer);
     pool->slabs[slab].buffer = 0;
     pool->budget->used -= pool->slab_bytes;
@@ -80,7 +81,7 @@ static int slab_add(struct soq__kv_pool *pool, uint32_t slab, struct soq_error *
     rc = o->memory->memory->buffer_alloc(o->memory_self, pool->slab_bytes, &buffer, err);
     if (rc)
         return rc;
-    rc = o->attention->attention->group_slab(o->attention_self, pool->group, 0, slab * pool->blocks_per_slab,
+    rc = o->attention->attention->group_slab(o->attention_self, pool->group, pool->block_class, slab * pool->blocks_per_slab,
                                              pool->blocks_per_slab, buffer, err);
     if (rc) {
         o->memory->memory->buffer_free(o->memory_self, buffer);
@@ -132,20 +133,20 @@ int soq__kv_block_alloc(struct soq__kv_pool *pool, soq_block_ref *block_out, str
     pool->refs[block] = 1;
     pool->slabs[slab].n_used++;
     pool->n_used++;
-    *block_out = block;
+    *block_out = block | pool->block_class << SOQ_BLOCK_CLASS_SHIFT;
     return 0;
 }
 
 void soq__kv_block_ref(struct soq__kv_pool *pool, soq_block_ref block)
 {
-    pool->refs[block]++;
+    pool->refs[block & SOQ_BLOCK_INDEX_MASK]++;
 }
 
 void soq__kv_block_unref(struct soq__kv_pool *pool, soq_block_ref block)
 {
-    uint32_t slab = block == SOQ_BLOCK_NONE ? 0 : block / pool->blocks_per_slab;
+    uint32_t index = block & SOQ_BLOCK_INDEX_MASK, slab = index / pool->blocks_per_slab;
 
-    if (block == SOQ_BLOCK_NONE || --pool->refs[block])
+    if (block == SOQ_BLOCK_NONE || --pool->refs[index])
         return;
     pool->n_used--;
     pool->hint = slab < pool->hint ? slab : pool->hint;
@@ -155,7 +156,15 @@ void soq__kv_block_unref(struct soq__kv_pool *pool, soq_block_ref block)
 
 bool soq__kv_block_is_shared(const struct soq__kv_pool *pool, soq_block_ref block)
 {
-    return pool->refs[block] > 1;
+    return pool->refs[block & SOQ_BLOCK_INDEX_MASK] > 1;
+}
+
+soq_buffer soq__kv_block_place(const struct soq__kv_pool *pool, soq_block_ref block, uint64_t *offset_out)
+{
+    uint32_t index = block & SOQ_BLOCK_INDEX_MASK;
+
+    *offset_out = index % pool->blocks_per_slab * pool->block_bytes;
+    return pool->slabs[index / pool->blocks_per_slab].buffer;
 }
 
 uint64_t soq__kv_pool_bytes_for(const struct soq__kv_pool *pool, uint64_t n_blocks)

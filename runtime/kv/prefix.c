@@ -49,6 +49,7 @@ int soq__prefix_init(struct soq__prefix *x, struct soq__kv_cache *cache, const s
 {
     *x = (struct soq__prefix){.cache = cache, .params = *params, .n_buckets = 64};
     x->max_path = cache->context / cache->block_tokens;
+    x->step = cache->layout->grid ? cache->layout->grid / cache->block_tokens : 1;
     x->buckets = soq__alloc_zero(x->n_buckets, sizeof(struct soq__prefix_node *));
     x->path = soq__alloc_array(x->max_path + 1, sizeof(struct soq__prefix_node *));
     x->message = soq__alloc(HASH_BYTES + cache->block_tokens * sizeof(int32_t));
@@ -342,8 +343,9 @@ uint32_t soq__prefix_match(struct soq__prefix *x, const struct soq__prefix_root 
 
     soq__prefix_expire(x, now);
     n_blocks = walk(x, root, tokens, n / x->cache->block_tokens);
+    n_blocks -= n_blocks % x->step;
     while (n_blocks && !is_usable(x, n_blocks))
-        n_blocks--;
+        n_blocks -= x->step;
     touch(x, n_blocks, now);
     return n_blocks * x->cache->block_tokens;
 }
@@ -364,7 +366,7 @@ static int take_group(struct soq__prefix *x, struct soq__kv_seq *seq, uint32_t g
         if (rc)
             return rc;
         soq__kv_hold(seq, g, i, edit.block);
-        soq__kv_block_ref(group->pool, edit.block);
+        soq__kv_block_ref(soq__kv_pool_of(group, edit.block), edit.block);
     }
     sg->freed_to = first * p;
     return 0;
@@ -421,13 +423,18 @@ static bool keep_promises(struct soq__prefix *x)
     return true;
 }
 
+static uint64_t block_bytes(const struct soq__prefix *x, uint32_t g, soq_block_ref block)
+{
+    return soq__kv_pool_of(&x->cache->groups[g], block)->block_bytes;
+}
+
 /* The blocks that `added` marks count for the node, or no longer. */
 static void account(struct soq__prefix *x, struct soq__prefix_node *node, bool in)
 {
     uint64_t bytes = 0;
 
     for (uint32_t g = 0; g < x->cache->n_groups; g++)
-        bytes += x->added[g] ? x->cache->groups[g].layout->block_bytes : 0;
+        bytes += x->added[g] ? block_bytes(x, g, node->blocks[g]) : 0;
     node->bytes += in ? bytes : -bytes;
     x->stats.bytes += in ? bytes : -bytes;
     if (node->pins)
@@ -442,14 +449,14 @@ static bool fill(struct soq__prefix *x, struct soq__prefix_node *node, const str
 
     for (uint32_t g = 0; g < c->n_groups; g++) {
         x->added[g] = node->blocks[g] == SOQ_BLOCK_NONE && seq->groups[g].table[index] != SOQ_BLOCK_NONE;
-        bytes += x->added[g] ? c->groups[g].layout->block_bytes : 0;
+        bytes += x->added[g] ? block_bytes(x, g, seq->groups[g].table[index]) : 0;
     }
     if (!bytes || !make_room(x, bytes))
         return !bytes;
     for (uint32_t g = 0; g < c->n_groups; g++)
         if (x->added[g]) {
             node->blocks[g] = seq->groups[g].table[index];
-            soq__kv_block_ref(c->groups[g].pool, node->blocks[g]);
+            soq__kv_block_ref(soq__kv_pool_of(&c->groups[g], node->blocks[g]), node->blocks[g]);
         }
     account(x, node, true);
     if (keep_promises(x))

@@ -40,6 +40,7 @@ struct soq__prefix {
     struct soq__prefix_node *newest, *oldest; /* by use; whoever follows is older than whom it follows in its chain */
     struct soq__prefix_node **path;           /* [max_path] scratch: the chain that was walked last */
     uint32_t max_path;
+    uint32_t step;          /* blocks; hits are multiples of it: where blocks are packed, all that a row sees before it are */
     uint64_t walk;          /* number of the walk in hand */
     unsigned char *message; /* scratch: what a hash covers */
     bool *added;            /* [n_groups] scratch: what fill() took over */
@@ -58,13 +59,13 @@ const void *soq__prefix_salt(const struct soq__prefix_root *root, size_t *n_out)
 /* For the statistics: a prompt was looked up and so many tokens of it were taken over. */
 void soq__prefix_count(struct soq__prefix *index, uint32_t n_tokens);
 
-/* How many of the first n tokens can be taken over: whole blocks; 0 if none. */
+/* How many of the first n tokens can be taken over: whole blocks, to where blocks are packed; 0 if none. */
 uint32_t soq__prefix_match(struct soq__prefix *index, const struct soq__prefix_root *root, const int32_t *tokens, uint32_t n,
                            double now);
 /* Gives an empty sequence the first n tokens' entries, as match() has just found them. On failure it is empty again. */
 int soq__prefix_take(struct soq__prefix *index, struct soq__kv_seq *seq, uint32_t n, struct soq_error *err);
-/* Adds the sequence's full blocks among its first n tokens as far as they are not known yet and fit; never fails: what cannot
- * be added is left out. */
+/* Adds the sequence's full blocks among its first n tokens, packed ones where the cache packs, as far as they are not known yet
+ * and fit; never fails: what cannot be added is left out. */
 void soq__prefix_publish(struct soq__prefix *index, struct soq__prefix_root *root, const struct soq__kv_seq *seq,
                          const int32_t *tokens, uint32_t n, double now);
 

@@ -28,6 +28,21 @@ static uint32_t spanned_anywhere(uint32_t p, uint64_t n)
     return n ? (uint32_t)((n + 2 * (uint64_t)p - 2 + p - 1) / p) : 0;
 }
 
+/* Of these the ones of a class when n entries are committed: a packed block ends below packed_to. */
+static uint32_t of_class(const struct soq__kv_group_layout *g, bool packed, uint32_t p, uint32_t first, uint32_t last,
+                         uint32_t n)
+{
+    uint32_t n_packed = spanned(p, first, min_u32(last, soq__kv_packed_to(g, n)));
+
+    return packed ? n_packed : spanned(p, first, last) - n_packed;
+}
+
+/* At most so many of `all` blocks are plain, up to the moment when the next ones are packed. */
+static uint32_t most_plain(const struct soq__kv_group_layout *g, uint32_t p, uint32_t all)
+{
+    return g->packs ? min_u32(all, (g->residual + g->grid) / p) : all;
+}
+
 /* Before a commit a windowed group holds its sinks, the window behind the first row of the chunk, what has not reached the last
  * grid point, and the chunk; each end may cut a block. */
 static uint32_t masked_blocks(const struct soq__kv_layout *layout, const struct soq__kv_group_layout *g, uint32_t n_entries,
@@ -41,11 +56,24 @@ static uint32_t masked_blocks(const struct soq__kv_layout *layout, const struct 
     return (uint32_t)(most < all ? most : all);
 }
 
+/* Blocks of a class with n entries; `way`: the most on the way there. */
+static uint32_t masked_of_class(const struct soq__kv_need_params *params, const struct soq__kv_group_layout *g, bool packed,
+                                uint32_t n, bool way)
+{
+    uint32_t p = params->layout->block_tokens, all = masked_blocks(params->layout, g, n, params->chunk);
+
+    if (packed)
+        return min_u32(all, soq__kv_packed_to(g, n) / p);
+    return way || g->window ? most_plain(g, p, all) : of_class(g, false, p, 0, n, n);
+}
+
 /* A group whose policy selects, at a given moment. Where heads are split nobody knows how a layer's budget spreads over them:
  * entries are a head's even share, and blocks are rounded up so that their sum is enough. */
 struct selecting {
     const struct soq__kv_need_params *params;
+    const struct soq__kv_group_layout *group;
     const struct soq__kv_policy *policy;
+    bool packed;             /* the class that is asked about */
     uint32_t layer, n_heads; /* kv heads of the layer */
     bool is_split;           /* the group holds some of them */
     uint32_t base, n;        /* entries [base, n) are there */
@@ -60,13 +88,13 @@ static uint32_t kept_at(const struct selecting *s, uint32_t n)
     return each < UINT32_MAX ? (uint32_t)each : UINT32_MAX;
 }
 
-/* Blocks of the group with the most survivors. */
+/* Blocks of the group with the most survivors, which are plain at first. */
 static uint32_t fresh_blocks(const struct selecting *s, uint32_t n, uint32_t kept)
 {
     uint32_t p = s->params->layout->block_tokens, held = n - s->base;
     uint64_t most = s->is_split ? (uint64_t)kept * s->n_heads : kept; /* all of a layer's budget may go to one head */
 
-    if (kept >= held)
+    if (kept >= held || s->packed)
         return 0;
     return spanned(p, n - (most < held ? (uint32_t)most : held), n);
 }
@@ -74,11 +102,12 @@ static uint32_t fresh_blocks(const struct selecting *s, uint32_t n, uint32_t kep
 static void after_prompt(struct selecting *s, struct soq__kv_need *need)
 {
     uint32_t p = s->params->layout->block_tokens, n = s->params->n_prompt, kept = min_u32(kept_at(s, n), n - s->base);
-    uint32_t all = spanned(p, s->base, n);
+    uint32_t all = of_class(s->group, s->packed, p, s->base, n, n);
 
     need->prompt += all;
+    need->computing += s->packed ? all : most_plain(s->group, p, spanned(p, s->base, n));
     need->fresh = max_u32(need->fresh, fresh_blocks(s, n, kept));
-    need->kept += s->is_split ? min_u32(spanned_anywhere(p, kept), all) : spanned(p, n - kept, n);
+    need->kept += s->is_split ? min_u32(spanned_anywhere(p, kept), all) : of_class(s->group, s->packed, p, n - kept, n, n);
     s->base = n - kept;
     s->n = n;
 }
@@ -86,24 +115,29 @@ static void after_prompt(struct selecting *s, struct soq__kv_need *need)
 static void while_decoding(const struct selecting *s, bool is_exact, struct soq__kv_need *need)
 {
     uint32_t p = s->params->layout->block_tokens, end = s->params->n_entries, every = s->policy->plan.every;
-    uint32_t all = (end + p - 1) / p;
+    uint32_t all = (end + p - 1) / p, most = s->packed ? soq__kv_packed_to(s->group, end) / p : most_plain(s->group, p, all);
     uint64_t held = s->n - s->base, kept;
 
     if (!every || s->n / every == end / every) {
-        need->grown += is_exact ? spanned(p, s->base, end) : min_u32(all, spanned_anywhere(p, held + end - s->n));
+        uint32_t exactly = spanned(p, s->base, s->packed ? soq__kv_packed_to(s->group, end) : end);
+
+        need->grown += min_u32(most, is_exact ? exactly : spanned_anywhere(p, held + end - s->n));
         return;
     }
     kept = max_u32((uint32_t)held, kept_at(s, end));
-    need->grown += min_u32(all, spanned_anywhere(p, kept + every));
-    need->again = max_u32(need->again, min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
+    need->grown += min_u32(most, spanned_anywhere(p, kept + every));
+    if (!s->packed)
+        need->again = max_u32(need->again, min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
 }
 
-static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, struct soq__kv_need *need)
+static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, bool packed, struct soq__kv_need *need)
 {
     const struct soq__kv_group_layout *layout = &params->layout->groups[g];
     const struct soq__kv_seq *seq = params->seq;
     struct selecting s = {
         .params = params,
+        .group = layout,
+        .packed = packed,
         .policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &params->policies[layout->policy],
         .layer = layout->layers[0],
         .n_heads = params->layout->n_heads,
@@ -114,11 +148,12 @@ static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, 
     bool has_prompt = params->n_prompt > s.n;
 
     if (!s.policy || !soq__kv_selects(s.policy)) {
-        uint32_t blocks = masked_blocks(params->layout, layout, max_u32(params->n_prompt, s.n), params->chunk);
+        uint32_t n = max_u32(params->n_prompt, s.n), blocks = masked_of_class(params, layout, packed, n, false);
 
         need->prompt += blocks;
+        need->computing += masked_of_class(params, layout, packed, n, true);
         need->kept += blocks;
-        need->grown += masked_blocks(params->layout, layout, params->n_entries, params->chunk);
+        need->grown += masked_of_class(params, layout, packed, params->n_entries, true);
         return;
     }
     if (has_prompt)
@@ -130,13 +165,13 @@ void soq__kv_need(const struct soq__kv_need_params *params, uint32_t pool, struc
 {
     *out = (struct soq__kv_need){0};
     for (uint32_t g = 0; g < params->layout->n_groups; g++)
-        if (params->layout->groups[g].pool == pool)
-            need_of_group(params, g, out);
+        if (soq__kv_uses_pool(&params->layout->groups[g], pool))
+            need_of_group(params, g, params->layout->groups[g].pool != pool, out);
 }
 
 uint32_t soq__kv_need_peak(const struct soq__kv_need *need)
 {
-    return max_u32(need->prompt + need->fresh, need->grown + need->again);
+    return max_u32(need->computing + need->fresh, need->grown + need->again);
 }
 
 /* ---- Promises ------------------------------------------------------------------------------------------------------------ */
@@ -150,28 +185,48 @@ static uint32_t tail_copies(const struct soq__kv_seq *seq, uint32_t g)
     if (seq->n_committed % c->block_tokens == 0)
         return 0;
     tail = seq->groups[g].table[seq->n_committed / c->block_tokens];
-    return tail != SOQ_BLOCK_NONE && soq__kv_block_is_shared(c->groups[g].pool, tail);
+    return tail != SOQ_BLOCK_NONE && soq__kv_block_is_shared(c->groups[g].pools[0], tail);
 }
 
-/* Blocks that the sequence holds together with others: when it lets go of them the pool gets nothing back. */
-static uint32_t shared_blocks(const struct soq__kv_seq *seq, uint32_t g)
+/* Blocks of a class that the sequence holds together with others: when it lets go of them the pool gets nothing back. */
+static uint32_t shared_blocks(const struct soq__kv_seq *seq, uint32_t g, bool packed)
 {
     const struct soq__kv_seq_group *sg = &seq->groups[g];
+    const struct soq__kv_pool *pool = seq->cache->groups[g].pools[packed];
     uint32_t p = seq->cache->block_tokens, n = 0;
 
     for (uint32_t i = max_u32(sg->freed_to, sg->base) / p; i * p < seq->n_committed; i++)
-        n += sg->table[i] != SOQ_BLOCK_NONE && soq__kv_block_is_shared(seq->cache->groups[g].pool, sg->table[i]);
+        n += sg->table[i] != SOQ_BLOCK_NONE && sg->table[i] >> SOQ_BLOCK_CLASS_SHIFT == packed &&
+             soq__kv_block_is_shared(pool, sg->table[i]);
     return n;
 }
 
-/* Blocks behind a window go as rows come, those of a selection when it is due. */
-static bool will_let_go(const struct soq__kv_seq *seq, uint32_t g)
+/* Blocks behind a window go as rows come, those of a selection when it is due, plain ones when they are packed. */
+static bool will_let_go(const struct soq__kv_seq *seq, uint32_t g, bool packed)
 {
     const struct soq__kv_group *group = &seq->cache->groups[g];
 
+    if (group->layout->packs && !packed)
+        return true;
     if (group->selects)
         return seq->n_committed < seq->n_prompt || seq->cache->policies[group->layout->policy].plan.every;
     return group->layout->window;
+}
+
+/* Blocks of a pool that the sequence will take without giving one back for each. */
+static uint64_t unreturned(const struct soq__kv_seq *seq, uint32_t pool)
+{
+    const struct soq__kv_cache *c = seq->cache;
+    uint64_t blocks = 0;
+
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        const struct soq__kv_group_layout *layout = c->groups[g].layout;
+        bool packed = layout->pool != pool;
+
+        if (soq__kv_uses_pool(layout, pool))
+            blocks += will_let_go(seq, g, packed) ? shared_blocks(seq, g, packed) : packed ? 0 : tail_copies(seq, g);
+    }
+    return blocks;
 }
 
 /* Promised to sequences beyond what they hold, in blocks of a pool. */
@@ -184,9 +239,7 @@ static uint64_t promised(const struct soq__kv_cache *c, uint32_t pool)
 
         if (!seq || !seq->pools[pool].peak)
             continue;
-        for (uint32_t g = 0; g < c->n_groups; g++)
-            if (c->groups[g].layout->pool == pool)
-                blocks += will_let_go(seq, g) ? shared_blocks(seq, g) : tail_copies(seq, g);
+        blocks += unreturned(seq, pool);
         if (seq->pools[pool].peak > seq->pools[pool].held)
             blocks += seq->pools[pool].peak - seq->pools[pool].held;
     }

@@ -14,11 +14,12 @@ struct soq__kv_need_params {
 
 /* Blocks of one pool. */
 struct soq__kv_need {
-    uint32_t prompt; /* when the prompt is computed, all of it */
-    uint32_t fresh;  /* beside that, while the survivors of the largest group are copied */
-    uint32_t kept;   /* right after that */
-    uint32_t grown;  /* the most later, up to n_entries */
-    uint32_t again;  /* beside that, in later selections */
+    uint32_t prompt;    /* when the prompt is computed, all of it */
+    uint32_t computing; /* the most on the way there: where blocks are packed more of them are plain */
+    uint32_t fresh;     /* beside that, while the survivors of the largest group are copied */
+    uint32_t kept;      /* right after that */
+    uint32_t grown;     /* the most later, up to n_entries */
+    uint32_t again;     /* beside that, in later selections */
 };
 
 void soq__kv_need(const struct soq__kv_need_params *params, uint32_t pool, struct soq__kv_need *need_out);

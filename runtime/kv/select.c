@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kv/internal.h"
+#include "model/dequant.h"
 
 struct soq__kv_selected {
     uint32_t n_keep;
@@ -28,7 +29,7 @@ struct asking {
     double *mass;                     /* [n_heads][most]; NULL: not wanted */
     float *keys;                      /* [n_heads][most][head_dim]; NULL: not wanted */
     float *tile;                      /* [block_tokens][head_dim] of keys */
-    void *packed;                     /* a tile as it is stored */
+    void *stored;                     /* a tile as it is stored */
     void *scratch;
 };
 
@@ -38,24 +39,39 @@ static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, struc
     return -SOQ_EINVAL;
 }
 
-/* The tile of keys in block `block` as the codec stored it. */
-static int read_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, uint64_t offset, const void **out,
-                     struct soq_error *err)
+/* The tile of keys of layer `index` and a head of the group in block `block`, as it is stored. Keys are the first plane of a
+ * block: tiles [layer][head]. */
+static int read_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, uint32_t index, uint32_t head,
+                     const void **out, struct soq_error *err)
 {
-    const struct soq__kv_pool *pool = g->pool;
-    soq_buffer slab = pool->slabs[block / pool->blocks_per_slab].buffer;
+    bool packed = block >> SOQ_BLOCK_CLASS_SHIFT;
+    const struct soq_kv_plane *plane = packed ? &g->layout->packed[0] : &g->layout->planes[0];
+    uint64_t offset = ((uint64_t)index * plane->heads + head) * plane->format.tile_bytes;
+    uint64_t at;
+    soq_buffer slab = soq__kv_block_place(soq__kv_pool_of(g, block), block, &at);
 
-    offset += block % pool->blocks_per_slab * pool->block_bytes;
-    *out = a->packed;
+    offset += at;
+    *out = a->stored;
     if (strcmp(g->owner.memory->domain, "host") == 0) {
         *out = (const char *)(uintptr_t)slab + offset;
         return 0;
     }
-    return g->owner.memory->memory->buffer_read(g->owner.memory_self, slab, offset, a->packed,
-                                                g->layout->planes[0].format.tile_bytes, err);
+    return g->owner.memory->memory->buffer_read(g->owner.memory_self, slab, offset, a->stored, plane->format.tile_bytes, err);
 }
 
-/* Keys of one head, decoded: [n - base][head_dim]. Keys are the first plane of a block: tiles [layer][head]. */
+/* ... as numbers in a->tile. Plain ones need no codec. */
+static int decode_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, const struct soq_kv_tile *tile,
+                       const void *stored, struct soq_error *err)
+{
+    const struct soq_kv_coder *coder = &g->layout->coders[0];
+
+    if (block >> SOQ_BLOCK_CLASS_SHIFT)
+        return coder->ops->decode(coder->self, tile, stored, a->tile, err);
+    soq__dequant((enum soq_dtype)g->layout->planes[0].format.dtype)(stored, a->tile, (size_t)tile->tokens * tile->width);
+    return 0;
+}
+
+/* Keys of one head, decoded: [n - base][head_dim]. */
 static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t layer, uint32_t head, float *keys,
                      struct soq_error *err)
 {
@@ -63,7 +79,6 @@ static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t
     const struct soq__kv_group *g = &c->groups[part->group];
     const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
     const struct soq_kv_plane *plane = &g->layout->planes[0];
-    uint64_t offset = ((uint64_t)part->index * plane->heads + head) * plane->format.tile_bytes;
     uint32_t p = c->block_tokens;
     struct soq_kv_tile tile = {.struct_size = sizeof tile,
                                .role = plane->role,
@@ -74,11 +89,12 @@ static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t
 
     for (uint32_t i = sg->base / p; i * p < a->n; i++) {
         uint32_t first = i * p > sg->base ? i * p : sg->base, last = (i + 1) * p < a->n ? (i + 1) * p : a->n;
-        const void *packed;
-        int rc = read_tile(a, g, sg->table[i], offset, &packed, err);
+        const void *stored;
+        int rc = read_tile(a, g, sg->table[i], part->index, head, &stored, err);
 
+        tile.first_position = i * p < sg->n_selected ? UINT32_MAX : i * p;
         if (!rc)
-            rc = c->codec_k->decode(c->codec_k_self, &tile, packed, a->tile, err);
+            rc = decode_tile(a, g, sg->table[i], &tile, stored, err);
         if (rc)
             return rc;
         memcpy(keys + (size_t)(first - sg->base) * a->head_dim, a->tile + (size_t)(first - i * p) * a->head_dim,
@@ -234,8 +250,23 @@ static void asking_done(struct asking *a)
     soq__free(a->mass);
     soq__free(a->keys);
     soq__free(a->tile);
-    soq__free(a->packed);
+    soq__free(a->stored);
     soq__free(a->scratch);
+}
+
+/* Of keys, in bytes. */
+static uint64_t largest_tile(const struct soq__kv_cache *c)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        const struct soq__kv_group_layout *layout = c->groups[g].layout;
+        uint64_t plain = layout->planes[0].format.tile_bytes, packed = layout->packed[0].format.tile_bytes;
+
+        bytes = plain > bytes ? plain : bytes;
+        bytes = packed > bytes ? packed : bytes;
+    }
+    return bytes;
 }
 
 static int asking_init(struct asking *a, struct soq_error *err)
@@ -259,9 +290,9 @@ static int asking_init(struct asking *a, struct soq_error *err)
     a->mass = mass ? soq__alloc_array(entries, sizeof *a->mass) : NULL;
     a->keys = keys ? soq__alloc_array(entries, a->head_dim * sizeof *a->keys) : NULL;
     a->tile = keys ? soq__alloc_array(c->block_tokens, a->head_dim * sizeof *a->tile) : NULL;
-    a->packed = keys ? soq__alloc_aligned(64, plane->format.tile_bytes) : NULL;
+    a->stored = keys ? soq__alloc_aligned(64, largest_tile(c)) : NULL;
     a->scratch = scratch ? soq__alloc_aligned(64, scratch) : NULL;
-    if (a->heads && a->positions && a->keep && (a->mass || !mass) && ((a->keys && a->tile && a->packed) || !keys) &&
+    if (a->heads && a->positions && a->keep && (a->mass || !mass) && ((a->keys && a->tile && a->stored) || !keys) &&
         (a->scratch || !scratch))
         return 0;
     asking_done(a);
@@ -324,7 +355,7 @@ struct compaction {
 static void undo(struct soq__kv_cache *c, uint32_t g, struct compaction *new, uint32_t n_edits)
 {
     for (uint32_t i = 0; new->blocks &&i < new->n_blocks; i++)
-        soq__kv_block_unref(c->groups[g].pool, new->blocks[i]);
+        soq__kv_block_unref(c->groups[g].pools[0], new->blocks[i]);
     soq__free(new->blocks);
     soq__free(new->positions);
     c->n_edits = n_edits;
@@ -342,7 +373,7 @@ static int take_blocks(struct soq__kv_seq *seq, uint32_t g, struct compaction *n
     while (!rc && new->n_blocks < wanted) {
         soq_block_ref *block = &new->blocks[new->n_blocks];
 
-        rc = soq__kv_block_alloc(c->groups[g].pool, block, err);
+        rc = soq__kv_block_alloc(c->groups[g].pools[0], block, err);
         if (rc)
             return rc;
         rc = soq__kv_push_edit(
@@ -415,25 +446,34 @@ static void move_mass(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_
     }
 }
 
+/* Of the pools that a group's blocks are from. */
+static uint64_t used_bytes(const struct soq__kv_group *group)
+{
+    uint64_t bytes = 0;
+
+    for (int class = 0; class < 2; class ++)
+        if (group->pools[class])
+            bytes += group->pools[class]->n_used * group->pools[class]->block_bytes;
+    return bytes;
+}
+
 static void swap_in(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s, const struct compaction *new)
 {
     struct soq__kv_cache *c = seq->cache;
     struct soq__kv_group *group = &c->groups[g];
     struct soq__kv_seq_group *sg = &seq->groups[g];
-    uint32_t n = seq->n_committed, used = group->pool->n_used;
-    uint64_t freed, evicted;
+    uint32_t n = seq->n_committed;
+    uint64_t used = used_bytes(group), freed, evicted;
 
     soq__kv_drop_blocks(seq, g, sg->base / c->block_tokens, soq__kv_blocks(c, n));
-    freed = (uint64_t)(used - group->pool->n_used) * group->pool->block_bytes;
+    freed = used - used_bytes(group);
     evicted = (uint64_t)(n - sg->base - s->n_keep) * group->layout->n_layers * group->layout->n_heads;
     c->stats.freed += freed;
     c->stats.evicted += evicted;
     seq->stats.freed += freed;
     seq->stats.evicted += evicted;
     for (uint32_t i = 0; i < new->n_blocks; i++)
-        sg->table[new->base / c->block_tokens + i] = new->blocks[i];
-    sg->n_held += new->n_blocks;
-    seq->pools[group->layout->pool].held += new->n_blocks;
+        soq__kv_hold(seq, g, new->base / c->block_tokens + i, new->blocks[i]);
     soq__free(sg->positions);
     sg->positions = new->positions;
     sg->base = new->base;
@@ -481,6 +521,8 @@ int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, 
 
         if (selected[g].keep && selected[g].n_keep < seq->n_committed - seq->groups[g].base)
             rc = compact_group(seq, g, &selected[g], err);
+        if (!rc)
+            rc = soq__kv_pack_group(seq, g, err); /* now, so that no two groups' survivors are plain at the same time */
     }
     return rc;
 }

@@ -53,6 +53,17 @@ int soq__kv_seq_init(struct soq__kv_seq *seq, struct soq__kv_cache *c, struct so
     return 0;
 }
 
+/* by: 1 for a block that the table gets, -1 for one that it loses. */
+static void count_block(struct soq__kv_seq *seq, uint32_t g, soq_block_ref block, int by)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+    bool packed = block >> SOQ_BLOCK_CLASS_SHIFT;
+
+    seq->groups[g].n_held += (uint32_t)by;
+    seq->groups[g].n_packed += packed ? (uint32_t)by : 0;
+    seq->pools[packed ? layout->packed_pool : layout->pool].held += (uint32_t)by;
+}
+
 void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, uint32_t last)
 {
     struct soq__kv_seq_group *sg = &seq->groups[g];
@@ -60,21 +71,20 @@ void soq__kv_drop_blocks(struct soq__kv_seq *seq, uint32_t g, uint32_t first, ui
     for (uint32_t i = first; i < last; i++) {
         if (sg->table[i] == SOQ_BLOCK_NONE)
             continue;
+        count_block(seq, g, sg->table[i], -1);
         soq__kv_let_go(seq->cache, g, sg->table[i]);
         sg->table[i] = SOQ_BLOCK_NONE;
-        sg->n_held--;
-        seq->pools[seq->cache->groups[g].layout->pool].held--;
     }
 }
 
 void soq__kv_hold(struct soq__kv_seq *seq, uint32_t g, uint32_t index, soq_block_ref block)
 {
-    struct soq__kv_seq_group *sg = &seq->groups[g];
-    bool fresh = sg->table[index] == SOQ_BLOCK_NONE;
+    soq_block_ref *line = &seq->groups[g].table[index];
 
-    sg->n_held += fresh;
-    seq->pools[seq->cache->groups[g].layout->pool].held += fresh;
-    sg->table[index] = block;
+    if (*line != SOQ_BLOCK_NONE)
+        count_block(seq, g, *line, -1);
+    count_block(seq, g, block, 1);
+    *line = block;
 }
 
 void soq__kv_seq_done(struct soq__kv_seq *seq)
@@ -112,7 +122,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
 {
     struct soq__kv_cache *c = seq->cache;
     struct soq__kv_seq_group *sg = &seq->groups[g];
-    struct soq__kv_pool *pool = c->groups[g].pool;
+    struct soq__kv_pool *pool = c->groups[g].pools[0]; /* packed blocks are full: no row goes there */
     soq_block_ref old = sg->table[i], block;
     int rc;
 
@@ -138,6 +148,8 @@ uint32_t soq__kv_max_rows(const struct soq__kv_seq *seq)
     const struct soq__kv_cache *c = seq->cache;
     uint32_t n = seq->n_committed, most = c->context - n;
 
+    if (c->layout->grid && c->layout->grid - n % c->layout->grid < most)
+        most = c->layout->grid - n % c->layout->grid;
     if (n < seq->n_prompt)
         return seq->n_prompt - n < most ? seq->n_prompt - n : most;
     for (uint32_t i = 0; i < c->n_policies; i++) {
@@ -195,6 +207,24 @@ static bool sees_all(const struct soq__kv_seq *seq, uint32_t n)
     return true;
 }
 
+/* The highest number of entries, n or less, at which rows see packed what is packed now: n, the grid point below it, or 0 where
+ * entries are packed that lie in the residual before it. */
+static uint32_t packing_point(const struct soq__kv_seq *seq, uint32_t n)
+{
+    const struct soq__kv_cache *c = seq->cache;
+
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        const struct soq__kv_group_layout *layout = c->groups[g].layout;
+
+        if (soq__kv_packed_to(layout, n) == soq__kv_packed_to(layout, seq->n_committed))
+            continue;
+        if (layout->residual)
+            return 0;
+        n = n / layout->grid * layout->grid;
+    }
+    return n;
+}
+
 uint32_t soq__kv_rollback_point(const struct soq__kv_seq *seq, uint32_t n)
 {
     const struct soq__kv_cache *c = seq->cache;
@@ -206,6 +236,7 @@ uint32_t soq__kv_rollback_point(const struct soq__kv_seq *seq, uint32_t n)
     for (uint32_t g = 0; g < c->n_groups; g++)
         if (seq->groups[g].mass && seq->groups[g].mass_from < n)
             n = seq->groups[g].mass_from; /* the sums hold rows beyond n, but none before here */
+    n = packing_point(seq, n);
     return sees_all(seq, n) ? n : 0;
 }
 
@@ -221,7 +252,7 @@ int soq__kv_rollback(struct soq__kv_seq *seq, uint32_t n, struct soq_error *err)
     if (n && point != n)
         return soq__fail(
             err, SOQ_EINVAL,
-            "KV cache: cannot go back to %u entries: some that rows there see are already freed, or the policy has "
+            "KV cache: cannot go back to %u entries: some that rows there see are already freed or packed, or the policy has "
             "added up what later rows saw; go back to %u",
             n, point);
     if (n == seq->n_committed)
@@ -288,7 +319,7 @@ static int fork_blocks(struct soq__kv_seq *dst, const struct soq__kv_seq *src, u
                                err); /* if later ones fail this names a block that dst does not list: nothing reads it */
         if (rc)
             return rc;
-        soq__kv_block_ref(c->groups[g].pool, from->table[i]);
+        soq__kv_block_ref(soq__kv_pool_of(&c->groups[g], from->table[i]), from->table[i]);
         soq__kv_hold(dst, g, i, from->table[i]);
     }
     return 0;

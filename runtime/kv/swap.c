@@ -31,14 +31,10 @@ struct place {
 
 static struct place place_of(const struct soq__kv_group *group, soq_block_ref block)
 {
-    const struct soq__kv_pool *pool = group->pool;
+    struct place p = {.ops = group->owner.memory, .self = group->owner.memory_self};
 
-    return (struct place){
-        .ops = group->owner.memory,
-        .self = group->owner.memory_self,
-        .buffer = pool->slabs[block / pool->blocks_per_slab].buffer,
-        .offset = block % pool->blocks_per_slab * pool->block_bytes,
-    };
+    p.buffer = soq__kv_block_place(soq__kv_pool_of(group, block), block, &p.offset);
+    return p;
 }
 
 /* Where the contents of a block are: a copy to it may still be pending. */
@@ -86,7 +82,7 @@ int soq__kv_line_read(const struct soq__kv_seq *seq, uint32_t g, uint32_t index,
         *data_out = (const char *)(uintptr_t)p.buffer + p.offset;
         return 0;
     }
-    rc = p.ops->memory->buffer_read(p.self, p.buffer, p.offset, scratch, group->layout->block_bytes, err);
+    rc = p.ops->memory->buffer_read(p.self, p.buffer, p.offset, scratch, soq__kv_line_bytes(seq, g, index), err);
     if (!rc)
         *data_out = scratch;
     return rc;
@@ -97,18 +93,19 @@ static int line_write(struct soq__kv_seq *seq, uint32_t g, uint32_t index, const
 {
     struct soq__kv_cache *c = seq->cache;
     struct soq__kv_group *group = &c->groups[g];
+    struct soq__kv_pool *pool = group->pools[soq__kv_is_packed(seq, g, index)];
     soq_block_ref block;
     struct place p;
-    int rc = soq__kv_block_alloc(group->pool, &block, err);
+    int rc = soq__kv_block_alloc(pool, &block, err);
 
     if (rc)
         return rc;
     p = place_of(group, block);
-    rc = p.ops->memory->buffer_write(p.self, p.buffer, p.offset, data, group->layout->block_bytes, err);
+    rc = p.ops->memory->buffer_write(p.self, p.buffer, p.offset, data, pool->block_bytes, err);
     if (!rc)
         rc = soq__kv_push_edit(c, (struct soq_step_edit){.slot = seq->slot, .group = g, .index = index, .block = block}, err);
     if (rc) {
-        soq__kv_block_unref(group->pool, block);
+        soq__kv_block_unref(pool, block);
         return rc;
     }
     soq__kv_hold(seq, g, index, block);
@@ -146,7 +143,7 @@ static int make_room(const struct soq__kv_seq *seq, struct soq__kv_swapped **out
 
     for (uint32_t g = 0; g < c->n_groups; g++) {
         n += seq->groups[g].n_held;
-        bytes += seq->groups[g].n_held * (c->groups[g].layout->block_bytes + sizeof s->lines[0]);
+        bytes += seq->groups[g].n_held * sizeof s->lines[0] + soq__kv_held_bytes(seq, g);
     }
     bytes += sizeof *s;
     if (bytes > c->swap.limit || c->swap.used > c->swap.limit - bytes)
@@ -164,7 +161,7 @@ static int make_room(const struct soq__kv_seq *seq, struct soq__kv_swapped **out
         for (uint32_t i = 0; i < c->groups[g].max_blocks; i++)
             if (seq->groups[g].table[i] != SOQ_BLOCK_NONE) {
                 s->lines[s->n++] = (struct line){g, i, data};
-                data += c->groups[g].layout->block_bytes;
+                data += soq__kv_line_bytes(seq, g, i);
             }
     *out = s;
     return 0;
@@ -185,7 +182,7 @@ int soq__kv_swap_out(struct soq__kv_seq *seq, struct soq_error *err)
 
         rc = soq__kv_line_read(seq, l->group, l->index, to, &data, err);
         if (!rc && data != to)
-            memcpy(to, data, c->groups[l->group].layout->block_bytes);
+            memcpy(to, data, soq__kv_line_bytes(seq, l->group, l->index));
     }
     if (rc) {
         soq__free(s);

@@ -200,11 +200,19 @@ static int kv_gather_stub(void *self, const struct soq_kv_gather_args *args, str
     return soq__fail(err, SOQ_EUNSUPPORTED, "attention.kv_gather is missing");
 }
 
+static int kv_pack_stub(void *self, const struct soq_kv_pack_args *args, struct soq_error *err)
+{
+    (void)self, (void)args;
+    return soq__fail(err, SOQ_EUNSUPPORTED, "attention.kv_pack is missing");
+}
+
 static uint32_t fill_attention(struct soq_attention_ops *ops)
 {
-    uint32_t native = 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND | (ops->kv_gather ? 1u << SOQ_OP_KV_GATHER : 0);
+    uint32_t native = 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND | (ops->kv_gather ? 1u << SOQ_OP_KV_GATHER : 0) |
+                      (ops->kv_pack ? 1u << SOQ_OP_KV_PACK : 0);
 
     ops->kv_gather = ops->kv_gather ? ops->kv_gather : kv_gather_stub;
+    ops->kv_pack = ops->kv_pack ? ops->kv_pack : kv_pack_stub;
     return native;
 }
 

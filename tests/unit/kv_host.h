@@ -207,7 +207,7 @@ static inline void kv_host_done(struct kv_host *k)
 
 static inline unsigned char *block_at(const struct soq__kv_cache *c, uint32_t g, soq_block_ref block)
 {
-    const struct soq__kv_pool *pool = c->groups[g].pool;
+    const struct soq__kv_pool *pool = c->groups[g].pools[0];
 
     return (unsigned char *)(uintptr_t)pool->slabs[block / pool->blocks_per_slab].buffer +
            block % pool->blocks_per_slab * pool->block_bytes;

@@ -414,7 +414,7 @@ Test(settings, refuses_core)
 {
     static const struct bad cases[] = {
         BAD("[kv]\npolcy = full\n", SOQ_EINVAL, "f.ini:2: [kv] polcy = full: ", "unknown key; did you mean 'policy'?"),
-        BAD("[kv]\nzzz = 1\n", SOQ_EINVAL, "f.ini:2: [kv] zzz = 1: ", "unknown key; [kv] has: policy, codec_k, codec_v"),
+        BAD("[kv]\nzzz = 1\n", SOQ_EINVAL, "f.ini:2: [kv] zzz = 1: ", "unknown key; [kv] has: policy, codec, codec_k, codec_v"),
         BAD("[kv]\nPolicy = 1\n", SOQ_EINVAL, "did you mean 'policy'?"),
         BAD("\n\n[bakend]\n", SOQ_EINVAL, "f.ini:3: [bakend]: ", "did you mean [backend]?"),
         BAD("[bakend.cpu]\nthreads = 1\n", SOQ_EINVAL, "f.ini:1: [bakend.cpu]: ", "did you mean [backend.cpu]?"),

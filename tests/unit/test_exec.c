@@ -334,7 +334,7 @@ static struct fixture open_faulty(const char *const *with)
     faulty.end = faulty_end;
     e->exec.instances[0].ops = &faulty;
     for (uint32_t g = 0; g < e->kv.n_groups; g++)
-        e->kv.groups[g].pool->owner.memory = &faulty;
+        e->kv.groups[g].pools[0]->owner.memory = &faulty;
     activations_left = buffers_left = begins_left = -1;
     return f;
 }

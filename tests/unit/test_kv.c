@@ -220,7 +220,7 @@ Test(kv, copy_on_write)
     shared = a.groups[0].table[2];
     cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
     cr_expect_eq(cache.n_edits, 3);
-    cr_expect_eq(cache.groups[0].pool->n_used, 3, "a fork takes no block");
+    cr_expect_eq(cache.groups[0].pools[0]->n_used, 3, "a fork takes no block");
     soq__kv_delivered(&cache);
     cr_assert_eq(soq__kv_prepare(&b, 1, NULL), 0);
     cr_assert_eq(cache.n_copies, 1);
@@ -281,7 +281,7 @@ Test(kv, no_copy_to_what_is_gone)
     soq__kv_seq_done(&b);
     cr_expect_eq(cache.n_copies, 0);
     cr_expect_eq(cache.budget.used, SLAB);
-    cr_expect(!soq__kv_block_is_shared(cache.groups[0].pool, a.groups[0].table[1]), "nobody else holds the source");
+    cr_expect(!soq__kv_block_is_shared(cache.groups[0].pools[0], a.groups[0].table[1]), "nobody else holds the source");
     soq__kv_seq_done(&a);
     cr_expect_eq(cache.budget.used, 0);
     drop_cache();

@@ -354,7 +354,8 @@ static int describe_tile(void *self, const struct soq_kv_tile *tile, struct soq_
     return 0;
 }
 
-static const struct soq_kv_codec_ops codec = {.struct_size = sizeof codec, .describe = describe_tile};
+static const struct soq_kv_codec_ops codec_ops = {.struct_size = sizeof codec_ops, .describe = describe_tile};
+static const struct soq__kv_codec codec = {.ops = &codec_ops, .name = "test"};
 
 static void make_cache(uint64_t n_slabs)
 {
@@ -362,16 +363,12 @@ static void make_cache(uint64_t n_slabs)
     static const struct soq__hparams hp = {.n_layers = N_LAYERS,
                                            .n_heads = N_HEADS,
                                            .n_kv_heads = N_HEADS,
-                                           .head_dim_k = 4096,
-                                           .head_dim_v = 4096,
+                                           .head_dim_k = 8192,
+                                           .head_dim_v = 8192,
                                            .window = WINDOW,
                                            .window_pattern = 2};
-    const struct soq__kv_layout_params lp = {.hparams = &hp,
-                                             .block_tokens = P,
-                                             .policies = policies,
-                                             .layer_policy = layer_policy,
-                                             .codec_k = &codec,
-                                             .codec_v = &codec};
+    const struct soq__kv_layout_params lp = {
+        .hparams = &hp, .block_tokens = P, .policies = policies, .layer_policy = layer_policy, .codecs = &codec};
     struct soq__kv_cache_params p = {
         .limit = n_slabs << 21,
         .swap_limit = n_slabs << 18,
@@ -379,7 +376,6 @@ static void make_cache(uint64_t n_slabs)
         .layout = &layout,
         .policies = policies,
         .n_policies = N_POLICIES,
-        .codec_k = &codec,
         .context = CONTEXT,
         .chunk = CHUNK,
         .max_slots = N_SEQS,

@@ -401,9 +401,9 @@ Test(mixed, groups_belong_to_who_attends)
     }
     for (uint32_t g = 0; g < 3; g++) {
         cr_expect_eq(e->layout.groups[g].owner, owners[g]);
-        cr_expect_eq(e->kv.groups[g].pool->slabs[0].buffer >> 63, owners[g] == 0, "group %u: slab of another memory", g);
+        cr_expect_eq(e->kv.groups[g].pools[0]->slabs[0].buffer >> 63, owners[g] == 0, "group %u: slab of another memory", g);
         cr_expect(seq->kv.groups[g].n_held > 0);
-        bytes += e->kv.groups[g].pool->slab_bytes;
+        bytes += e->kv.groups[g].pools[0]->slab_bytes;
     }
     cr_expect_eq(e->kv.budget.used, bytes);
     soq__sequence_free(seq);

@@ -1,0 +1,151 @@
+/* Codecs: instances, the model's shape, what they do not go with. */
+#include "engine/codecs.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "config/settings.h"
+
+const char *soq__codec_setting(const struct soq__settings *settings, const char *key)
+{
+    const char *name = soq__settings_string(settings, "kv", key);
+
+    return *name ? name : soq__settings_string(settings, "kv", "codec");
+}
+
+/* ---- The model ----------------------------------------------------------------------------------------------------------- */
+
+static int shape_init(struct soq__codec_shape *s, const struct soq__policies_params *p, bool windowed, struct soq_error *err)
+{
+    const struct soq__hparams *hp = p->hparams;
+    const struct soq__rope_params *rope = windowed ? &hp->window_rope : &hp->rope;
+
+    s->shape = soq__kv_shape_of(hp, p->context, (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens"));
+    if (!hp->arch || !rope->n_rot)
+        return 0;
+    s->inv_freq = soq__alloc_array(rope->n_rot / 2, sizeof *s->inv_freq);
+    if (!s->inv_freq)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory for RoPE frequencies");
+    s->shape.rope_kind = hp->arch->rope;
+    s->shape.n_rot = rope->n_rot;
+    s->shape.inv_freq = s->inv_freq;
+    soq__rope_frequencies(rope, s->inv_freq, &s->shape.rope_mscale);
+    return 0;
+}
+
+/* ---- Instances ----------------------------------------------------------------------------------------------------------- */
+
+static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *p, const char *words, bool windowed,
+                     struct soq_error *err)
+{
+    struct soq__role_instance *role = &cs->roles[cs->n];
+    struct soq__settings **overlay = &cs->overlays[cs->n];
+    struct soq__role_text text;
+    int rc = soq__role_text_init(&text, words, err);
+
+    if (rc)
+        return rc;
+    cs->words[cs->n] = soq__strdup(words);
+    cs->windowed[cs->n] = windowed;
+    if (!cs->words[cs->n])
+        rc = soq__fail(err, SOQ_ENOMEM, "out of memory");
+    if (!rc && *text.options)
+        rc = soq__role_overlay(p->registry, p->settings, SOQ_ROLE_KV_CODEC, &text, overlay, err);
+    if (!rc)
+        rc = soq__role_init(role, p->registry, *overlay ? *overlay : p->settings, SOQ_ROLE_KV_CODEC, text.name, p->host, err);
+    cs->n++; /* done() is to see it, whatever there is of it */
+    if (!rc && role->plugin->ops.kv_codec->prepare)
+        rc = role->plugin->ops.kv_codec->prepare(role->self, &cs->shapes[windowed].shape, err);
+    if (!rc)
+        cs->kv[cs->n - 1] =
+            (struct soq__kv_codec){.ops = role->plugin->ops.kv_codec, .self = role->self, .name = role->plugin->name};
+    soq__role_text_done(&text);
+    return rc;
+}
+
+/* What stores the keys or the values of a layer. */
+static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p, uint32_t layer, enum soq__layer_part part,
+                    uint32_t *index_out, struct soq_error *err)
+{
+    const char *key = part == SOQ__LAYER_CODEC_K ? "codec_k" : "codec_v";
+    const struct soq__layer_rule *rule = p->layers->of[part][layer];
+    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, key);
+    bool windowed = soq__layer_is_windowed(p->hparams, layer);
+    uint32_t i = 0;
+    int rc = 0;
+
+    while (i < cs->n && (cs->windowed[i] != windowed || strcmp(cs->words[i], words) != 0))
+        i++;
+    if (i == SOQ__KV_CODECS_MAX)
+        rc = soq__fail(err, SOQ_ELIMIT, "more than %d different codecs", SOQ__KV_CODECS_MAX);
+    else if (i == cs->n)
+        rc = add_codec(cs, p, words, windowed, err);
+    *index_out = i;
+    if (rc && rule)
+        soq__layer_rule_blame(rule, err);
+    else if (rc)
+        soq__fail_prefix(err, "[kv] %s = %s", key, words);
+    return rc;
+}
+
+/* ---- What does not go together ------------------------------------------------------------------------------------------- */
+
+static int check_codec(const struct soq__kv_codec *codec, const struct soq__kv_policy *policy, uint32_t layer,
+                       struct soq_error *err)
+{
+    if (!(codec->ops->traits & SOQ_CODEC_NEEDS_POSITIONS) || !soq__kv_selects(policy))
+        return 0;
+    return soq__fail(err, SOQ_EUNSUPPORTED,
+                     "[kv] codec = %s with policy = %s: layer %u: the codec must know the position of every entry, and those "
+                     "that the policy selects stand anywhere; use another codec, or the policy full, window or streaming",
+                     codec->name, policy->name, layer);
+}
+
+static int check_layer(const struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
+                       uint32_t layer, struct soq_error *err)
+{
+    const struct soq__kv_policy *policy = &policies->kv[policies->of_layer[layer]];
+    int rc;
+
+    if (soq__layer_is_windowed(p->hparams, layer)) /* policies leave it alone */
+        return 0;
+    rc = check_codec(&cs->kv[cs->of_layer[layer].key], policy, layer, err);
+    return rc ? rc : check_codec(&cs->kv[cs->of_layer[layer].value], policy, layer, err);
+}
+
+/* ---- All ----------------------------------------------------------------------------------------------------------------- */
+
+int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
+                     struct soq_error *err)
+{
+    uint32_t n_layers = p->hparams->n_layers;
+    int rc = 0;
+
+    *cs = (struct soq__codecs){.of_layer = soq__alloc_zero(n_layers, sizeof *cs->of_layer)};
+    if (!cs->of_layer)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    for (int windowed = 0; !rc && windowed < 2; windowed++)
+        rc = shape_init(&cs->shapes[windowed], p, windowed, err);
+    for (uint32_t l = 0; !rc && l < n_layers; l++) {
+        rc = codec_of(cs, p, l, SOQ__LAYER_CODEC_K, &cs->of_layer[l].key, err);
+        if (!rc)
+            rc = codec_of(cs, p, l, SOQ__LAYER_CODEC_V, &cs->of_layer[l].value, err);
+        if (!rc)
+            rc = check_layer(cs, p, policies, l, err);
+    }
+    return rc;
+}
+
+void soq__codecs_done(struct soq__codecs *cs)
+{
+    for (uint32_t i = 0; i < cs->n; i++) {
+        soq__role_done(&cs->roles[i]);
+        soq__settings_free(cs->overlays[i]);
+        soq__free(cs->words[i]);
+    }
+    for (int windowed = 0; windowed < 2; windowed++)
+        soq__free(cs->shapes[windowed].inv_freq);
+    soq__free(cs->of_layer);
+    *cs = (struct soq__codecs){0};
+}

@@ -1,0 +1,36 @@
+/* The codecs that store a model's cache: those of [kv] codec, codec_k and codec_v, and what [kv.layers] puts in their place. */
+#ifndef SOQ_ENGINE_CODECS_H
+#define SOQ_ENGINE_CODECS_H
+
+#include "engine/policies.h"
+#include "kv/codec.h"
+
+/* What the codecs learn of the layers that one instance stores: a model whose windowed layers have a RoPE of their own has two
+ * kinds. */
+struct soq__codec_shape {
+    struct soq_kv_shape shape;
+    float *inv_freq; /* owned */
+};
+
+/* One instance for each codec, options and kind of layers. The struct must not move. */
+struct soq__codecs {
+    struct soq__role_instance roles[SOQ__KV_CODECS_MAX];
+    struct soq__settings *overlays[SOQ__KV_CODECS_MAX]; /* NULL: the settings */
+    char *words[SOQ__KV_CODECS_MAX];                    /* "NAME key:value ..." */
+    bool windowed[SOQ__KV_CODECS_MAX];
+    struct soq__kv_codec kv[SOQ__KV_CODECS_MAX]; /* as the layout takes them */
+    uint32_t n;
+    struct soq__kv_codec_pair *of_layer; /* [n_layers] owned */
+    struct soq__codec_shape shapes[2];   /* by `windowed` */
+};
+
+/* Initialises the codecs and tells them the model; refuses those that do not go with the policies. Needs done() even if it
+ * fails. */
+int soq__codecs_init(struct soq__codecs *codecs, const struct soq__policies_params *params,
+                     const struct soq__policies *policies, struct soq_error *err);
+void soq__codecs_done(struct soq__codecs *codecs);
+
+/* [kv] codec_k or codec_v, which is codec unless it says more. */
+const char *soq__codec_setting(const struct soq__settings *settings, const char *key);
+
+#endif

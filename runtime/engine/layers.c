@@ -1,0 +1,193 @@
+/* [kv.layers]. */
+#include "engine/layers.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "engine/place.h"
+
+static const struct {
+    const char *word; /* "codec:" */
+    const char *name;
+    uint32_t parts; /* bits */
+} kinds[] = {
+    {"policy:", "a policy", 1u << SOQ__LAYER_POLICY},
+    {"codec:", "a codec", 1u << SOQ__LAYER_CODEC_K | 1u << SOQ__LAYER_CODEC_V},
+    {"codec_k:", "a codec for keys", 1u << SOQ__LAYER_CODEC_K},
+    {"codec_v:", "a codec for values", 1u << SOQ__LAYER_CODEC_V},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* The kind that a word names; N_KINDS: it is an option. */
+static size_t kind_of(const char *word)
+{
+    size_t k = 0;
+
+    while (k < N_KINDS && strncmp(word, kinds[k].word, strlen(kinds[k].word)) != 0)
+        k++;
+    return k;
+}
+
+/* Gives the rule the words [text, text + n) for the parts of a kind. */
+static int give_words(struct soq__layer_rule *rule, size_t kind, const char *text, size_t n, struct soq_error *err)
+{
+    while (n && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+        n--;
+    for (int part = 0; part < SOQ__LAYER_PARTS; part++) {
+        if (!(kinds[kind].parts >> part & 1))
+            continue;
+        if (rule->words[part])
+            return soq__fail(err, SOQ_EINVAL, "%s is named twice", kinds[kind].name);
+        rule->words[part] = soq__strndup(text, n);
+        if (!rule->words[part])
+            return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+/* "NAME ..." up to the next kind. */
+static size_t words_length(const char *text)
+{
+    size_t n = strcspn(text, " \t");
+
+    while (text[n]) {
+        size_t gap = strspn(text + n, " \t");
+
+        if (kind_of(text + n + gap) < N_KINDS)
+            break;
+        n += gap + strcspn(text + n + gap, " \t");
+    }
+    return n;
+}
+
+/* Options at the front: the standard policy with them. */
+static int read_front(struct soq__layer_rule *rule, const char *standard, const char *text, size_t n, struct soq_error *err)
+{
+    struct soq_buf words = SOQ_BUF_INIT;
+    int rc;
+
+    soq__buf_printf(&words, "%s %.*s", standard, (int)n, text);
+    rc = soq__buf_ok(&words) ? give_words(rule, 0, words.data, words.len, err) : soq__fail(err, SOQ_ENOMEM, "out of memory");
+    soq__buf_done(&words);
+    return rc;
+}
+
+static int read_value(struct soq__layer_rule *rule, const char *standard, struct soq_error *err)
+{
+    const char *text = rule->value + strspn(rule->value, " \t");
+    int rc = 0;
+
+    if (*text && kind_of(text) == N_KINDS) {
+        size_t n = words_length(text);
+
+        rc = read_front(rule, standard, text, n, err);
+        text += n;
+    }
+    while (!rc && *(text += strspn(text, " \t"))) {
+        size_t kind = kind_of(text), n;
+
+        text += strlen(kinds[kind].word);
+        n = words_length(text);
+        rc = give_words(rule, kind, text, n, err);
+        text += n;
+    }
+    return rc;
+}
+
+static int give_layer(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t layer, struct soq_error *err)
+{
+    static const char *const names[] = {"a policy", "a codec for keys", "a codec for values"};
+
+    for (int part = 0; part < SOQ__LAYER_PARTS; part++) {
+        if (!rule->words[part])
+            continue;
+        if (rules->of[part][layer])
+            return soq__fail(err, SOQ_EINVAL, "layer %u has already %s, by the key %s", layer, names[part],
+                             rules->of[part][layer]->key);
+        rules->of[part][layer] = rule;
+    }
+    return 0;
+}
+
+/* The layers of "0-1,28-29". */
+static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t n_layers,
+                    struct soq_error *err)
+{
+    const char *key = rule->key;
+    int rc = 0;
+
+    while (!rc && *key) {
+        size_t n = strcspn(key, ",");
+        char *item = soq__strndup(key, n);
+        uint32_t first = 1, last = 0;
+
+        if (!item || !soq__parse_layers(item, n_layers, &first, &last))
+            rc = soq__fail(err, SOQ_EINVAL, "\"%.*s\": expected FIRST-LAST, with layers 0 to %u, and commas between", (int)n,
+                           key, n_layers - 1);
+        soq__free(item);
+        for (uint32_t l = first; !rc && l <= last; l++)
+            rc = give_layer(rules, rule, l, err);
+        key += n + (key[n] == ',');
+    }
+    return rc;
+}
+
+static size_t count_keys(const struct soq__settings *settings)
+{
+    const struct soq__setting *s;
+    size_t n = 0;
+
+    for (size_t i = 0; (s = soq__settings_at(settings, i)); i++)
+        n += strcmp(s->section, "kv.layers") == 0;
+    return n;
+}
+
+int soq__layer_rules_init(struct soq__layer_rules *rules, const struct soq__settings *settings, uint32_t n_layers,
+                          struct soq_error *err)
+{
+    const char *standard = soq__settings_string(settings, "kv", "policy");
+    const struct soq__setting *s;
+    bool ok = true;
+    int rc = 0;
+
+    *rules = (struct soq__layer_rules){.rules = soq__alloc_zero(count_keys(settings) + 1, sizeof *rules->rules)};
+    for (int part = 0; part < SOQ__LAYER_PARTS; part++) {
+        rules->of[part] = soq__alloc_zero(n_layers, sizeof(struct soq__layer_rule *));
+        ok = ok && rules->of[part];
+    }
+    if (!rules->rules || !ok)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && (s = soq__settings_at(settings, i)); i++) {
+        struct soq__layer_rule *rule = &rules->rules[rules->n];
+
+        if (strcmp(s->section, "kv.layers") != 0)
+            continue;
+        *rule = (struct soq__layer_rule){.key = s->spec.option.key, .value = s->value.text};
+        rules->n++;
+        rc = read_value(rule, standard, err);
+        if (!rc)
+            rc = read_key(rules, rule, n_layers, err);
+        if (rc)
+            soq__layer_rule_blame(rule, err);
+    }
+    return rc;
+}
+
+void soq__layer_rules_done(struct soq__layer_rules *rules)
+{
+    for (int part = 0; part < SOQ__LAYER_PARTS; part++) {
+        for (size_t i = 0; i < rules->n; i++)
+            soq__free(rules->rules[i].words[part]);
+        soq__free(rules->of[part]);
+    }
+    soq__free(rules->rules);
+    *rules = (struct soq__layer_rules){0};
+}
+
+void soq__layer_rule_blame(const struct soq__layer_rule *rule, struct soq_error *err)
+{
+    if (rule)
+        soq__fail_prefix(err, "[kv.layers] %s = %s", rule->key, rule->value);
+}

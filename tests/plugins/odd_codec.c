@@ -1,0 +1,162 @@
+/* A codec that no backend knows: OPAQUE, so tiles pass through encode() and decode(). Bytes count from 1 to 255 in steps of the
+ * tile's largest magnitude / 127, token by token from the last to the first, each XORed with a key that is made of the tile's
+ * layer, head and role: whoever decodes a tile under another name gets garbage. placed_codec.c makes a second plugin of it,
+ * whose key contains the position too. */
+#include <math.h>
+#include <string.h>
+
+#include "fail.h"
+#include "half.h"
+#include "soquete/plugin.h"
+
+#ifndef ODD_NAME
+#define ODD_NAME "odd"
+#define ODD_TRAITS 0
+#endif
+
+struct odd {
+    uint32_t grid, residual, tail_dtype;
+};
+
+static int odd_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
+{
+    struct odd *odd = self;
+    const char *tail = config->get_string(config->ctx, "tail");
+
+    (void)host;
+    (void)err;
+    *odd = (struct odd){
+        .grid = (uint32_t)config->get_int(config->ctx, "grid"),
+        .residual = (uint32_t)config->get_int(config->ctx, "residual"),
+        .tail_dtype = strcmp(tail, "f32") == 0    ? SOQ_DTYPE_F32
+                      : strcmp(tail, "bf16") == 0 ? SOQ_DTYPE_BF16
+                                                  : SOQ_DTYPE_F16,
+    };
+    return 0;
+}
+
+/* A scale, then a byte per number. */
+static int odd_describe(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err)
+{
+    const struct odd *odd = self;
+    uint64_t numbers = (uint64_t)tile->tokens * tile->width;
+
+    if (numbers == 0 || numbers > UINT32_MAX)
+        return plugin_fail(err, SOQ_EINVAL, "kv codec " ODD_NAME ": a tile of %u tokens x %u numbers cannot be stored",
+                           tile->tokens, tile->width);
+    format_out->kind = SOQ_FORMAT_OPAQUE;
+    format_out->bits = 8;
+    format_out->tail_dtype = odd->tail_dtype;
+    format_out->grid_tokens = odd->grid;
+    format_out->residual_tokens = odd->residual;
+    format_out->tile_bytes = (sizeof(float) + numbers + 7) / 8 * 8;
+    return 0;
+}
+
+static uint8_t key_of(const struct soq_kv_tile *tile)
+{
+    uint32_t key = tile->layer * 37 + tile->head * 11 + tile->role * 101;
+
+    return (uint8_t)(ODD_TRAITS & SOQ_CODEC_NEEDS_POSITIONS ? key + tile->first_position * 7 : key);
+}
+
+/* Numbers that are not finite count as 0. */
+static float or_zero(float x)
+{
+    return isfinite(x) ? x : 0;
+}
+
+static int odd_encode(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err)
+{
+    size_t numbers = (size_t)tile->tokens * tile->width;
+    uint8_t *bytes = (uint8_t *)dst + sizeof(float), key = key_of(tile);
+    float scale = 0;
+
+    (void)self;
+    (void)err;
+    for (size_t i = 0; i < numbers; i++)
+        scale = fmaxf(scale, fabsf(or_zero(src[i])) / 127);
+    memcpy(dst, &scale, sizeof scale);
+    for (size_t t = 0; t < tile->tokens; t++)
+        for (size_t i = 0; i < tile->width; i++) {
+            float code = scale > 0 ? rintf(or_zero(src[(tile->tokens - 1 - t) * tile->width + i]) / scale) : 0;
+
+            bytes[t * tile->width + i] = (uint8_t)((int)code + 128) ^ key;
+        }
+    memset(bytes + numbers, 0, (sizeof(float) + numbers + 7) / 8 * 8 - sizeof(float) - numbers);
+    return 0;
+}
+
+static int odd_decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)
+{
+    const uint8_t *bytes = (const uint8_t *)src + sizeof(float);
+    uint8_t key = key_of(tile);
+    float scale;
+
+    (void)self;
+    (void)err;
+    memcpy(&scale, src, sizeof scale);
+    for (size_t t = 0; t < tile->tokens; t++)
+        for (size_t i = 0; i < tile->width; i++)
+            dst[(tile->tokens - 1 - t) * tile->width + i] = (float)((bytes[t * tile->width + i] ^ key) - 128) * scale;
+    return 0;
+}
+
+static const struct soq_option odd_options[] = {
+    {.struct_size = sizeof odd_options[0],
+     .type = SOQ_OPT_INT,
+     .key = "grid",
+     .default_value = "0",
+     .min = 0,
+     .max = 4096,
+     .help = "Tokens; 0: [kv] pack_grid."},
+    {.struct_size = sizeof odd_options[0],
+     .type = SOQ_OPT_INT,
+     .key = "residual",
+     .default_value = "0",
+     .min = 0,
+     .max = 4096,
+     .help = "Tokens that stay plain."},
+    {.struct_size = sizeof odd_options[0],
+     .type = SOQ_OPT_ENUM,
+     .key = "tail",
+     .default_value = "f16",
+     .choices = "f16|f32|bf16",
+     .help = "Of blocks that are not packed."},
+};
+
+static const struct soq_kv_codec_ops odd_ops = {
+    .struct_size = sizeof odd_ops,
+    .traits = ODD_TRAITS,
+    .instance_size = sizeof(struct odd),
+    .init = odd_init,
+    .describe = odd_describe,
+    .encode = odd_encode,
+    .decode = odd_decode,
+};
+
+static const struct soq_role_entry odd_roles[] = {
+    {
+        .struct_size = sizeof odd_roles[0],
+        .role = SOQ_ROLE_KV_CODEC,
+        .minor = SOQ_KV_CODEC_MINOR,
+        .min_minor = SOQ_KV_CODEC_MINOR,
+        .ops = &odd_ops,
+        .n_options = sizeof odd_options / sizeof odd_options[0],
+        .option_stride = sizeof odd_options[0],
+        .options = odd_options,
+    },
+};
+
+const struct soq_plugin soquete_plugin_v0 = {
+    .struct_size = sizeof soquete_plugin_v0,
+    .abi_major = SOQ_ABI_MAJOR,
+    .name = ODD_NAME,
+    .variant = "",
+    .version = "1",
+    .summary = "KV codec for tests: bytes that nobody else can read",
+    .licence = "Apache-2.0",
+    .n_roles = sizeof odd_roles / sizeof odd_roles[0],
+    .role_stride = sizeof odd_roles[0],
+    .roles = odd_roles,
+};
