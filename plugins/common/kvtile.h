@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "soquete/plugin.h"
 
@@ -88,6 +89,125 @@ static inline uint32_t kvtile_get(const struct kvtile *t, const uint8_t *tile, u
         code |= (tile[at] >> shift & ((1u << p->bits) - 1)) << p->shift;
     }
     return code;
+}
+
+/* ---- Four tokens at a time --------------------------------------------------------------------------------------- */
+
+enum { KVTILE_WIDTH_MAX = 1024 }; /* of the tiles of Soquete's own codecs: no heap is needed for a row */
+
+/* Codes of four tokens, one a byte; those beyond the tile's tokens and width are zeros. */
+struct kvtile_rows {
+    uint8_t code[4][KVTILE_WIDTH_MAX + 32];
+};
+
+/* One bit field of four codes at once: a word holds codes of the inner index 4 i ... 4 i + 3. */
+static inline uint32_t kvtile_field(const struct kvtile_plane *p)
+{
+    return ((1u << p->bits) - 1) * 0x01010101u;
+}
+
+static inline void kvtile_put_key(const struct kvtile *t, const struct kvtile_plane *p, uint8_t *tile, uint32_t token,
+                                  const uint8_t *codes)
+{
+    uint32_t per_byte = 8 / p->bits, n = kvtile_ceil(t->inner, 4 * per_byte), field = kvtile_field(p);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t word = 0;
+
+        for (uint32_t s = 0; s < per_byte; s++, codes += 4) {
+            uint32_t four;
+
+            memcpy(&four, codes, 4);
+            word |= (four >> p->shift & field) << s * p->bits;
+        }
+        memcpy(tile + p->at + ((uint64_t)i * t->outer + token) * 4, &word, 4);
+    }
+}
+
+static inline void kvtile_put_values(const struct kvtile *t, const struct kvtile_plane *p, uint8_t *tile, uint32_t token,
+                                     const struct kvtile_rows *rows)
+{
+    uint32_t per_byte = 8 / p->bits, s = token / 4 % per_byte, keep = s ? ~0u : 0, field = kvtile_field(p);
+    uint8_t *to = tile + p->at + (uint64_t)(token / 4 / per_byte) * t->outer * 4;
+
+    for (uint32_t d = 0; d < t->outer; d++) {
+        uint32_t four = rows->code[0][d] | (uint32_t)rows->code[1][d] << 8 | (uint32_t)rows->code[2][d] << 16 |
+                        (uint32_t)rows->code[3][d] << 24,
+                 word;
+
+        memcpy(&word, to + 4 * d, 4);
+        word = (word & keep) | (four >> p->shift & field) << s * p->bits;
+        memcpy(to + 4 * d, &word, 4);
+    }
+}
+
+/* Stores the codes of the tokens from `token`, a multiple of 4, on: first to last, as later ones complete bytes of earlier
+ * ones. */
+static inline void kvtile_put_rows(const struct kvtile *t, uint32_t role, uint8_t *tile, uint32_t token,
+                                   const struct kvtile_rows *rows)
+{
+    for (uint32_t i = 0; i < t->n_planes; i++) {
+        if (role != SOQ_PLANE_KEY) {
+            kvtile_put_values(t, &t->planes[i], tile, token, rows);
+            continue;
+        }
+        for (uint32_t r = 0; r < 4 && token + r < t->outer; r++)
+            kvtile_put_key(t, &t->planes[i], tile, token + r, rows->code[r]);
+    }
+}
+
+/* The codes' other planes are added to those that are there. */
+static inline void kvtile_get_key(const struct kvtile *t, const struct kvtile_plane *p, const uint8_t *tile, uint32_t token,
+                                  uint8_t *codes)
+{
+    uint32_t per_byte = 8 / p->bits, n = kvtile_ceil(t->inner, 4 * per_byte), field = kvtile_field(p);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t word;
+
+        memcpy(&word, tile + p->at + ((uint64_t)i * t->outer + token) * 4, 4);
+        for (uint32_t s = 0; s < per_byte; s++, codes += 4) {
+            uint32_t four;
+
+            memcpy(&four, codes, 4);
+            four |= (word >> s * p->bits & field) << p->shift;
+            memcpy(codes, &four, 4);
+        }
+    }
+}
+
+static inline void kvtile_get_values(const struct kvtile *t, const struct kvtile_plane *p, const uint8_t *tile, uint32_t token,
+                                     struct kvtile_rows *rows)
+{
+    uint32_t per_byte = 8 / p->bits, s = token / 4 % per_byte, field = kvtile_field(p);
+    const uint8_t *from = tile + p->at + (uint64_t)(token / 4 / per_byte) * t->outer * 4;
+
+    for (uint32_t d = 0; d < t->outer; d++) {
+        uint32_t word;
+
+        memcpy(&word, from + 4 * d, 4);
+        word = (word >> s * p->bits & field) << p->shift;
+        for (uint32_t r = 0; r < 4; r++)
+            rows->code[r][d] = (uint8_t)(rows->code[r][d] | word >> 8 * r);
+    }
+}
+
+/* The codes of four tokens from `token`, a multiple of 4, on; those beyond the tile mean nothing. */
+static inline void kvtile_get_rows(const struct kvtile *t, uint32_t role, const uint8_t *tile, uint32_t token,
+                                   struct kvtile_rows *rows)
+{
+    uint32_t width = role == SOQ_PLANE_KEY ? t->inner : t->outer;
+
+    for (uint32_t r = 0; r < 4; r++)
+        memset(rows->code[r], 0, width + 32);
+    for (uint32_t i = 0; i < t->n_planes; i++) {
+        if (role != SOQ_PLANE_KEY) {
+            kvtile_get_values(t, &t->planes[i], tile, token, rows);
+            continue;
+        }
+        for (uint32_t r = 0; r < 4 && token + r < t->outer; r++)
+            kvtile_get_key(t, &t->planes[i], tile, token + r, rows->code[r]);
+    }
 }
 
 #endif

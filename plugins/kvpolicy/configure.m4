@@ -12,7 +12,16 @@ SOQ_PLUGIN([kv-observed], [auto], [the KV policy that keeps what gets most atten
 SOQ_PLUGIN([kv-random], [auto], [the KV policy that keeps what chance decides], [])
 SOQ_PLUGIN([kv-f16], [auto], [the KV codec f16], [])
 SOQ_PLUGIN([kv-f32], [auto], [the KV codec f32], [])
+SOQ_PLUGIN([kv-bf16], [auto], [the KV codec bf16], [])
+SOQ_PLUGIN([kv-fp8], [auto], [the KV codec fp8], [])
+SOQ_PLUGIN([kv-int8], [auto], [the KV codec int8], [])
+SOQ_PLUGIN([kv-int4], [auto], [the KV codec int4], [])
+SOQ_PLUGIN([kv-kivi], [auto], [the KV codec kivi], [])
 
 # What lets gcc vectorise plain loops at -O2, too; none of it changes a result.
 SOQ_CFLAG([SOQ_VECTORISE], [-ftree-vectorize -fvect-cost-model=dynamic -fno-trapping-math])
 AC_SUBST([SOQ_VECTORISE])
+
+# Codecs take -O3, which vectorises and unrolls more, and round as written: a fused multiply-add would give other codes.
+SOQ_CFLAG([SOQ_CODEC_CFLAGS], [-O3 -ffp-contract=off -fno-math-errno -fno-trapping-math])
+AC_SUBST([SOQ_CODEC_CFLAGS])

@@ -59,12 +59,38 @@ static void each_tile(struct soq__kit *kit, void (*try)(struct codec *c))
 
 /* ---- Descriptions */
 
+static bool has_layout(const struct soq_kv_format *f)
+{
+    return f->kind == SOQ_FORMAT_AFFINE || f->kind == SOQ_FORMAT_CODEBOOK || f->kind == SOQ_FORMAT_E4M3;
+}
+
+static uint64_t divide_up(uint64_t n, uint64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Of a tile whose layout soquete/kv.h gives. */
+static uint64_t layout_bytes(const struct codec *c)
+{
+    const struct soq_kv_format *f = &c->format;
+    bool keys = c->tile.role == SOQ_PLANE_KEY;
+    uint64_t inner = keys ? c->tile.width : c->tile.tokens, outer = keys ? c->tile.tokens : c->tile.width;
+    uint64_t groups = divide_up(c->tile.tokens, f->group_tokens) * divide_up(c->tile.width, f->group_dims);
+    uint64_t arrays = f->kind == SOQ_FORMAT_AFFINE && !f->symmetric ? 2 : 1;
+    uint64_t bytes = divide_up(arrays * groups * (f->dtype == SOQ_DTYPE_F32 ? 4 : 2), 8) * 8;
+
+    for (uint32_t bits = 8; bits; bits /= 2)
+        if (f->bits & bits)
+            bytes += divide_up(inner, 32 / bits) * outer * 4;
+    return divide_up(bytes, 8) * 8;
+}
+
 static void try_format(struct codec *c)
 {
     const struct soq_kv_format first = c->format, *f = &first;
     uint64_t element = f->dtype == SOQ_DTYPE_F32 ? 4 : 2;
 
-    SOQ__EXPECT(c->kit, f->kind >= SOQ_FORMAT_PLAIN && f->kind <= SOQ_FORMAT_OPAQUE, "kind %u", f->kind);
+    SOQ__EXPECT(c->kit, f->kind >= SOQ_FORMAT_PLAIN && f->kind <= SOQ_FORMAT_E4M3, "kind %u", f->kind);
     SOQ__EXPECT(c->kit, f->tile_bytes && f->tile_bytes % 8 == 0, "tile_bytes = %lu is no multiple of 8",
                 (unsigned long)f->tile_bytes);
     SOQ__EXPECT(c->kit,
@@ -79,10 +105,16 @@ static void try_format(struct codec *c)
                 "a codebook format without a book");
     SOQ__EXPECT(c->kit, !f->codebook == !f->codebook_size, "a codebook of %u entries at %p", f->codebook_size,
                 (const void *)f->codebook);
-    SOQ__EXPECT(c->kit,
-                (f->kind != SOQ_FORMAT_AFFINE && f->kind != SOQ_FORMAT_CODEBOOK) ||
-                    (f->bits && f->bits <= 8 && f->group_tokens && f->group_dims),
+    SOQ__EXPECT(c->kit, !has_layout(f) || (f->bits && f->bits <= 8 && f->group_tokens && f->group_dims),
                 "codes of %u bits in groups of %u x %u", f->bits, f->group_tokens, f->group_dims);
+    SOQ__EXPECT(c->kit, f->kind != SOQ_FORMAT_E4M3 || f->bits == 8, "E4M3 codes of %u bits", f->bits);
+    SOQ__EXPECT(c->kit, !f->rotation == !f->rotation_dims, "rotation %u of %u dims", f->rotation, f->rotation_dims);
+    SOQ__EXPECT(c->kit,
+                (f->rotation_dims & (f->rotation_dims - 1)) == 0 && (!f->rotation || c->tile.width % f->rotation_dims == 0),
+                "rotation of %u dims: no power of two that divides %u", f->rotation_dims, c->tile.width);
+    SOQ__EXPECT(c->kit, f->rotation != SOQ_ROTATION_HADAMARD_SIGNS || f->signs, "a rotation with signs without signs");
+    SOQ__EXPECT(c->kit, !has_layout(f) || f->tile_bytes == layout_bytes(c), "tile_bytes = %lu, by the layout %lu",
+                (unsigned long)f->tile_bytes, (unsigned long)layout_bytes(c));
     SOQ__EXPECT(c->kit, describe(c) && memcmp(&first, &c->format, sizeof first) == 0, "a second describe differs");
 }
 
@@ -148,28 +180,50 @@ static void decode(struct codec *c, const void *src, float *dst)
     c->kit->host.no_alloc = false;
 }
 
-/* What the format allows each number to be off. Groups: one step, as scales are rounded too. */
-static double bound_of(const struct codec *c, const float *src, size_t i)
+/* The least and the largest number of a group, and 0. */
+struct range {
+    uint32_t t0, d0; /* where the group begins */
+    double low, high;
+};
+
+static struct range range_of(const struct codec *c, const float *src, uint32_t t0, uint32_t d0)
+{
+    const struct soq_kv_format *f = &c->format;
+    struct range r = {.t0 = t0, .d0 = d0};
+
+    for (uint32_t t = t0; t < t0 + f->group_tokens && t < c->tile.tokens; t++) {
+        for (uint32_t d = d0; d < d0 + f->group_dims && d < c->tile.width; d++) {
+            r.low = fmin(r.low, (double)src[t * c->tile.width + d]);
+            r.high = fmax(r.high, (double)src[t * c->tile.width + d]);
+        }
+    }
+    return r;
+}
+
+static double plain_bound(uint32_t dtype, double x)
+{
+    return dtype == SOQ_DTYPE_F32 ? 0 : dtype == SOQ_DTYPE_F16 ? fmax(x * 0x1p-11, 0x1p-25) : x * 0x1p-8;
+}
+
+/* What the format allows number i to be off. Groups: one step, as scales are rounded too. *range: of the group of the number
+ * before, if that is the same. */
+static double bound_of(const struct codec *c, const float *src, size_t i, struct range *range)
 {
     const struct soq_kv_format *f = &c->format;
     uint32_t width = c->tile.width, t0, d0;
-    double low = 0, high = 0;
+    /* A scale below the normal half floats is off by up to 2^-25, a code multiplies that. */
+    double high, rounding = 1e-6 + (f->dtype == SOQ_DTYPE_F16 ? ldexp(1, (int)f->bits - 25) : 0);
 
-    if (f->kind == SOQ_FORMAT_PLAIN) {
-        double x = fabs((double)src[i]);
-
-        return f->dtype == SOQ_DTYPE_F32 ? 0 : f->dtype == SOQ_DTYPE_F16 ? fmax(x * 0x1p-11, 0x1p-25) : x * 0x1p-8;
-    }
+    if (f->kind == SOQ_FORMAT_PLAIN)
+        return plain_bound(f->dtype, fabs((double)src[i]));
     t0 = (uint32_t)(i / width) / f->group_tokens * f->group_tokens;
     d0 = (uint32_t)(i % width) / f->group_dims * f->group_dims;
-    for (uint32_t t = t0; t < t0 + f->group_tokens && t < c->tile.tokens; t++) {
-        for (uint32_t d = d0; d < d0 + f->group_dims && d < width; d++) {
-            low = fmin(low, (double)src[t * width + d]);
-            high = fmax(high, (double)src[t * width + d]);
-        }
-    }
-    high = f->symmetric ? 2 * fmax(high, -low) : high - low;
-    return high / ((1u << f->bits) - 1) * (f->kind == SOQ_FORMAT_AFFINE ? 1 : 4) + 1e-3 * high + 1e-6;
+    if (i == 0 || range->t0 != t0 || range->d0 != d0)
+        *range = range_of(c, src, t0, d0);
+    high = f->symmetric || f->kind != SOQ_FORMAT_AFFINE ? 2 * fmax(range->high, -range->low) : range->high - range->low;
+    if (f->kind == SOQ_FORMAT_E4M3)
+        return fabs((double)src[i]) / 16 + high * 0x1p-19 + rounding;
+    return high / ((1u << f->bits) - 1) * (f->kind == SOQ_FORMAT_AFFINE ? 1 : 4) + 1e-3 * high + rounding;
 }
 
 /* A rotation spreads errors over its tile, and what an opaque format does is its own matter: such tiles are compared as a
@@ -178,10 +232,11 @@ static void compare(struct codec *c, const float *src, const float *out)
 {
     bool whole = c->format.kind == SOQ_FORMAT_OPAQUE || c->format.rotation;
     double error = 0, size = 0, bound = 0;
+    struct range range = {0};
 
     for (size_t i = 0; i < c->n; i++) {
         double off = fabs((double)out[i] - (double)src[i]),
-               allowed = c->format.kind == SOQ_FORMAT_OPAQUE ? 0 : bound_of(c, src, i);
+               allowed = c->format.kind == SOQ_FORMAT_OPAQUE ? 0 : bound_of(c, src, i, &range);
 
         SOQ__EXPECT(c->kit, isfinite(out[i]), "number %zu, %g, comes back as %g", i, (double)src[i], (double)out[i]);
         SOQ__EXPECT(c->kit, whole || off <= allowed, "number %zu, %.9g, comes back as %.9g (off by %.3g, allowed %.3g)", i,

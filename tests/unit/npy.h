@@ -1,4 +1,5 @@
-/* Reads .npy files (format 1.0, little-endian, C order): float32, float64, int32 and int64, one to three dimensions. */
+/* Reads .npy files (format 1.0, little-endian, C order): float32, float64, int32, int64, int8 and uint8, one to three
+ * dimensions. */
 #ifndef SOQ_TESTS_NPY_H
 #define SOQ_TESTS_NPY_H
 
@@ -10,7 +11,7 @@
 #include "base/file.h"
 
 struct npy {
-    char type[4];      /* "<f4", "<f8", "<i4" or "<i8" */
+    char type[4];      /* "<f4", "<f8", "<i4", "<i8", "|i1" or "|u1" */
     size_t rows, cols; /* cols: the last dimension; rows: those before it, multiplied */
     void *data;        /* [rows * cols]; NULL if the file cannot be read, with the reason on stderr */
 };
@@ -30,7 +31,7 @@ static inline int npy_parse_header(const char *header, struct npy *out)
     if (!descr || !shape || !strstr(header, "'fortran_order': False"))
         return -1;
     memcpy(out->type, descr + 10, 3);
-    if (!strstr("<f4 <f8 <i4 <i8", out->type))
+    if (!strstr("<f4 <f8 <i4 <i8 |i1 |u1", out->type))
         return -1;
     n = sscanf(shape + 10, "%llu, %llu, %llu", &size[0], &size[1], &size[2]);
     if (n < 1)

@@ -1,6 +1,6 @@
 /* Entries of an option table, one line each. */
-#ifndef KVPOLICY_OPTION_H
-#define KVPOLICY_OPTION_H
+#ifndef PLUGIN_OPTION_H
+#define PLUGIN_OPTION_H
 
 #include "soquete/plugin.h"
 
@@ -11,6 +11,10 @@
     }
 #define OPTION_INT(name, value, least, most, text) OPTION_NUMBER(SOQ_OPT_INT, name, value, least, most, text)
 #define OPTION_FLOAT(name, value, least, most, text) OPTION_NUMBER(SOQ_OPT_FLOAT, name, value, least, most, text)
+#define OPTION_PATH(name, text)                                                                                                \
+    {                                                                                                                          \
+        .struct_size = sizeof(struct soq_option), .type = SOQ_OPT_PATH, .key = name, .default_value = "", .help = text         \
+    }
 #define OPTION_ENUM(name, value, list, text)                                                                                   \
     {                                                                                                                          \
         .struct_size = sizeof(struct soq_option), .type = SOQ_OPT_ENUM, .key = name, .default_value = value, .choices = list,  \

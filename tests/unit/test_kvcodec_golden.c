@@ -1,0 +1,164 @@
+/* Codecs against the reference data of kv-golden, parts B and C: codes, scales and decoded numbers are equal, attention outputs
+ * within its tolerance. Its README has the formulas. */
+#include <math.h>
+
+#include "codec_support.h"
+#include "npy.h"
+#include "support.h"
+
+enum { TOKENS = 160, D = 64 };
+
+static struct npy read_part(const char *name, char plane, const char *part)
+{
+    char path[200];
+    struct npy a;
+
+    snprintf(path, sizeof path, "kv-golden/codecs/%s.%c.%s.npy", name, plane, part);
+    a = npy_read(soq__test_data(path));
+    cr_assert(a.data, "%s", path);
+    return a;
+}
+
+static struct npy read_whole(const char *name)
+{
+    char path[200];
+    struct npy a;
+
+    snprintf(path, sizeof path, "kv-golden/codecs/%s.npy", name);
+    a = npy_read(soq__test_data(path));
+    cr_assert(a.data, "%s", path);
+    return a;
+}
+
+struct golden {
+    const char *name, *codec;
+    struct override options[4];
+    uint32_t tokens;       /* of a tile */
+    const char *deq;       /* the part with the decoded numbers */
+    const char *scale[2];  /* the parts with scales of keys and values; NULL: there is none to compare */
+    uint32_t by_tokens[2]; /* and what they are of: tokens x dims */
+    uint32_t by_dims[2];
+};
+
+static const struct golden goldens[] = {
+    {"q8_0", "int8", {{"rotation", "off"}}, 160, "deq", {"scale", "scale"}, {1, 1}, {32, 32}},
+    {"q4_0", "int4", {{"rotation", "off"}}, 32, "deq", {"scale", "scale"}, {1, 1}, {32, 32}},
+    {"q4_1", "int4", {{"format", "q4_1"}, {"rotation", "off"}}, 16, "deq", {"scale", "scale"}, {1, 1}, {32, 32}},
+    {"q5_1", "int4", {{"format", "q5_1"}}, 32, "deq", {"scale", "scale"}, {1, 1}, {32, 32}},
+    {"fp8_e4m3", "fp8", {{NULL, NULL}}, 16, "deq", {"scale", "scale"}, {16, 16}, {64, 64}},
+    {"kivi2", "kivi", {{"metadata", "f32"}}, 160, "deq", {"scale", "scale"}, {32, 1}, {1, 32}},
+    {"kivi2", "kivi", {{"bits", "2"}}, 32, "deq_f16meta", {NULL, NULL}, {0, 0}, {0, 0}},
+    {"kivi4", "kivi", {{"bits", "4"}, {"metadata", "f32"}}, 32, "deq", {"scale", "scale"}, {32, 1}, {1, 32}},
+    {"kivi4", "kivi", {{"bits", "4"}}, 160, "deq_f16meta", {NULL, NULL}, {0, 0}, {0, 0}},
+};
+
+/* Codes in the files are signed bytes for q8_0; tiles hold them with 128 added. */
+static uint32_t golden_code(const struct npy *codes, size_t i)
+{
+    return strcmp(codes->type, "|i1") == 0 ? (uint32_t)(((const int8_t *)codes->data)[i] + 128)
+                                           : ((const uint8_t *)codes->data)[i];
+}
+
+static void compare_codes(const struct golden *g, const struct codec *c, const uint8_t *tile, uint32_t first, char plane)
+{
+    const char *part = g->scale[plane == 'V'];
+    uint32_t by_tokens = g->by_tokens[plane == 'V'], by_dims = g->by_dims[plane == 'V'];
+    struct npy codes = read_part(g->name, plane, "codes"), scale = {0}, min = {0};
+
+    if (part)
+        scale = read_part(g->name, plane, part);
+    if (part && !c->format.symmetric && c->format.kind == SOQ_FORMAT_AFFINE)
+        min = read_part(g->name, plane, "min");
+    for (uint32_t i = 0; i < c->tile.tokens * D; i++) {
+        uint32_t t = i / D, d = i % D;
+        size_t group = part ? (size_t)((first + t) / by_tokens) * (D / by_dims) + d / by_dims : 0;
+
+        cr_assert_eq(codec_code(c, tile, t, d), golden_code(&codes, (size_t)first * D + i), "%s.%c: code of token %u, dim %u",
+                     g->name, plane, first + t, d);
+        if (scale.data)
+            cr_assert_eq(codec_scale(c, tile, t, d), ((const float *)scale.data)[group], "%s.%c: scale of token %u, dim %u",
+                         g->name, plane, first + t, d);
+        if (min.data)
+            cr_assert_eq(codec_min(c, tile, t, d), ((const float *)min.data)[group], "%s.%c: min of token %u, dim %u", g->name,
+                         plane, first + t, d);
+    }
+    npy_done(&codes);
+    npy_done(&scale);
+    npy_done(&min);
+}
+
+/* out: the whole plane as it comes back, [TOKENS][D]. */
+static void through(const struct golden *g, struct codec *c, char plane, float *out)
+{
+    struct npy in = read_whole(plane == 'K' ? "K" : "V"), deq = read_part(g->name, plane, g->deq);
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    cr_assert_eq(codec_shape(c, plane == 'K' ? SOQ_PLANE_KEY : SOQ_PLANE_VALUE, g->tokens, D, &err), 0, "%s", err.text);
+    for (uint32_t first = 0; first < TOKENS; first += g->tokens) {
+        uint8_t *tile = codec_encode(c, (const float *)in.data + (size_t)first * D);
+
+        compare_codes(g, c, tile, first, plane);
+        codec_decode(c, tile, out + (size_t)first * D);
+        soq__free(tile);
+    }
+    for (size_t i = 0; i < TOKENS * D; i++)
+        cr_assert_eq(out[i], ((const float *)deq.data)[i], "%s.%c: number %zu is %.9g, not %.9g", g->name, plane, i,
+                     (double)out[i], (double)((const float *)deq.data)[i]);
+    npy_done(&in);
+    npy_done(&deq);
+}
+
+static void attend(const float *k, const float *v, const float *q, double *out)
+{
+    double scores[TOKENS], most = -INFINITY, sum = 0;
+
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        scores[t] = 0;
+        for (uint32_t d = 0; d < D; d++)
+            scores[t] += (double)k[t * D + d] * (double)q[d] / sqrt(D);
+        most = fmax(most, scores[t]);
+    }
+    memset(out, 0, D * sizeof *out);
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        double p = exp(scores[t] - most);
+
+        sum += p;
+        for (uint32_t d = 0; d < D; d++)
+            out[d] += p * (double)v[t * D + d];
+    }
+    for (uint32_t d = 0; d < D; d++)
+        out[d] /= sum;
+}
+
+static void compare_attention(const char *name, const float *k, const float *v, double tolerance)
+{
+    struct npy q = read_whole("q"), expected;
+    double out[D];
+    char file[64];
+
+    snprintf(file, sizeof file, "attn.%s", name);
+    expected = read_whole(file);
+    attend(k, v, q.data, out);
+    for (uint32_t d = 0; d < D; d++)
+        cr_assert(fabs(out[d] - ((const double *)expected.data)[d]) <= tolerance, "%s: output %u is %.9g, not %.9g", name, d,
+                  out[d], ((const double *)expected.data)[d]);
+    npy_done(&q);
+    npy_done(&expected);
+}
+
+Test(kvcodec_golden, affine_and_fp8)
+{
+    for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
+        const struct golden *g = &goldens[i];
+        struct codec c = codec_open(g->codec, g->options);
+        float *k = soq__alloc(TOKENS * D * sizeof *k), *v = soq__alloc(TOKENS * D * sizeof *v);
+
+        through(g, &c, 'K', k);
+        through(g, &c, 'V', v);
+        if (strcmp(g->deq, "deq") == 0)
+            compare_attention(g->name, k, v, 1e-9);
+        soq__free(k);
+        soq__free(v);
+        codec_close(&c);
+    }
+}

@@ -1,0 +1,313 @@
+/* What the codecs that pack promise beyond the reference data: what they refuse, where codes lie, what rows become that hold no
+ * ordinary numbers, and what rotation does. */
+#include <math.h>
+
+#include "codec_support.h"
+#include "hadamard.h"
+
+static uint64_t seed;
+
+/* Roughly normal: the sum of twelve uniform numbers. */
+static float noise(void)
+{
+    float sum = -6;
+
+    for (int i = 0; i < 12; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        sum += (float)(seed >> 40) * 0x1p-24f;
+    }
+    return sum;
+}
+
+static void fill(float *x, size_t n)
+{
+    seed = 7;
+    for (size_t i = 0; i < n; i++)
+        x[i] = noise();
+}
+
+/* ---- Descriptions */
+
+struct variant {
+    const char *codec;
+    struct override options[4];
+    uint32_t kind, bits, symmetric;
+    double key_bits, value_bits; /* per number of a tile of 32 x 64, everything counted */
+};
+
+static const struct variant variants[] = {
+    {"int8", {{NULL, NULL}}, SOQ_FORMAT_AFFINE, 8, 1, 8.5, 8.5},
+    {"int8", {{"rotation", "on"}}, SOQ_FORMAT_AFFINE, 8, 1, 8.5, 8.5},
+    {"int4", {{NULL, NULL}}, SOQ_FORMAT_AFFINE, 4, 1, 4.5, 4.5},
+    {"int4", {{"rotation", "off"}}, SOQ_FORMAT_AFFINE, 4, 1, 4.5, 4.5},
+    {"int4", {{"format", "q4_1"}}, SOQ_FORMAT_AFFINE, 4, 0, 5, 5},
+    {"int4", {{"format", "q5_1"}}, SOQ_FORMAT_AFFINE, 5, 0, 6, 6},
+    {"fp8", {{NULL, NULL}}, SOQ_FORMAT_E4M3, 8, 0, 8 + 64.0 / 2048, 8 + 64.0 / 2048},
+    {"kivi", {{NULL, NULL}}, SOQ_FORMAT_AFFINE, 2, 0, 3, 3},
+    {"kivi", {{"bits", "4"}}, SOQ_FORMAT_AFFINE, 4, 0, 5, 5},
+    {"kivi", {{"bits", "4"}, {"metadata", "f32"}}, SOQ_FORMAT_AFFINE, 4, 0, 6, 6},
+};
+enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
+
+Test(kvcodec_rules, descriptions)
+{
+    for (size_t i = 0; i < N_VARIANTS; i++) {
+        const struct variant *v = &variants[i];
+        struct codec c = codec_open(v->codec, v->options);
+        struct soq_error err = SOQ_ERROR_INIT;
+
+        for (uint32_t role = SOQ_PLANE_KEY; role <= SOQ_PLANE_VALUE; role++) {
+            cr_assert_eq(codec_shape(&c, role, 32, 64, &err), 0, "%s: %s", v->codec, err.text);
+            cr_assert_eq(c.format.kind, v->kind);
+            cr_assert_eq(c.format.bits, v->bits);
+            cr_assert_eq(c.format.symmetric, v->symmetric);
+            cr_assert_eq(c.format.tail_dtype, SOQ_DTYPE_F16);
+            cr_assert_float_eq((double)c.format.tile_bytes * 8 / (32 * 64), role == SOQ_PLANE_KEY ? v->key_bits : v->value_bits,
+                               1e-9, "%s: %lu bytes", v->codec, (unsigned long)c.format.tile_bytes);
+            cr_assert_eq(c.format.tile_bytes, kvtile_of(&c.format, role, 32, 64).bytes);
+        }
+        codec_close(&c);
+    }
+}
+
+Test(kvcodec_rules, rotation_by_default_is_for_few_bits_and_widths_that_allow_it)
+{
+    struct codec int4 = codec_open("int4", NULL), int8 = codec_open("int8", NULL);
+    struct soq_error err = SOQ_ERROR_INIT;
+    static const uint32_t blocks[][2] = {{16, 16}, {64, 64}, {80, 0}, {128, 128}, {192, 64}, {256, 256}, {576, 64}, {20, 0}};
+
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        cr_assert_eq(codec_shape(&int4, SOQ_PLANE_KEY, 32, blocks[i][0], &err), 0);
+        cr_assert_eq(int4.format.rotation, blocks[i][1] ? SOQ_ROTATION_HADAMARD : SOQ_ROTATION_NONE);
+        cr_assert_eq(int4.format.rotation_dims, blocks[i][1]);
+        cr_assert_eq(codec_shape(&int8, SOQ_PLANE_KEY, 32, blocks[i][0], &err), 0);
+        cr_assert_eq(int8.format.rotation, SOQ_ROTATION_NONE);
+    }
+    codec_close(&int4);
+    codec_close(&int8);
+}
+
+Test(kvcodec_rules, kivi_waits_for_its_grid_and_residual)
+{
+    struct override residual[] = {{"residual", "128"}, {NULL, NULL}};
+    struct codec c = codec_open("kivi", residual);
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    cr_assert_eq(codec_shape(&c, SOQ_PLANE_KEY, 32, 64, &err), 0);
+    cr_assert_eq(c.format.grid_tokens, 128);
+    cr_assert_eq(c.format.residual_tokens, 128);
+    cr_assert_eq(c.format.group_tokens, 32);
+    cr_assert_eq(c.format.group_dims, 1);
+    cr_assert_eq(codec_shape(&c, SOQ_PLANE_VALUE, 16, 64, &err), 0);
+    cr_assert_eq(c.format.group_tokens, 1);
+    cr_assert_eq(c.format.group_dims, 32);
+    codec_close(&c);
+}
+
+/* ---- What is refused */
+
+struct refusal {
+    const char *codec;
+    struct override options[4];
+    uint32_t role, tokens, width; /* tokens 0: already by init */
+    const char *text;
+};
+
+static const struct refusal refusals[] = {
+    {"kivi", {{"group", "48"}}, 0, 0, 0, "group = 48 is no power of two"},
+    {"kivi", {{"residual", "100"}}, 0, 0, 0, "residual = 100 is no multiple of group = 32: set it to 128"},
+    {"kivi", {{NULL, NULL}}, SOQ_PLANE_KEY, 16, 64, "group = 32 does not divide blocks of 16 tokens"},
+    {"int4", {{"rotation", "on"}}, SOQ_PLANE_KEY, 32, 80, "[kv.int4] rotation = on cannot rotate heads of 80 numbers"},
+    {"int8", {{"rotation", "on"}}, SOQ_PLANE_VALUE, 32, 20, "[kv.int8] rotation = on cannot rotate heads of 20 numbers"},
+    {"int8", {{NULL, NULL}}, SOQ_PLANE_VALUE, 32, 1025, "kv codec int8: a tile of 32 tokens x 1025 numbers cannot be stored"},
+    {"fp8", {{NULL, NULL}}, SOQ_PLANE_KEY, 32, 2048, "kv codec fp8: a tile of 32 tokens x 2048 numbers cannot be stored"},
+};
+
+Test(kvcodec_rules, what_cannot_work_is_refused_with_a_reason)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const struct refusal *r = &refusals[i];
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct codec c;
+        int rc = codec_try(r->codec, r->options, &c, &err);
+
+        cr_assert_eq(!rc, r->tokens != 0, "%s: %s", r->codec, err.text);
+        if (!rc)
+            rc = codec_shape(&c, r->role, r->tokens, r->width, &err);
+        cr_assert_eq(rc, -SOQ_EINVAL);
+        cr_assert(strstr(err.text, r->text), "\"%s\" does not say \"%s\"", err.text, r->text);
+        codec_close(&c);
+    }
+}
+
+/* ---- Where codes lie, and what they stand for */
+
+/* Whatever the shape: a number is what its code and its group's scale say, which lie where soquete/kv.h says. */
+static void compare_tile(const struct codec *c, const uint8_t *tile, const float *out)
+{
+    float middle = c->format.symmetric ? (float)(1u << (c->format.bits - 1)) : 0;
+
+    for (uint32_t i = 0; i < c->tile.tokens * c->tile.width; i++) {
+        uint32_t t = i / c->tile.width, d = i % c->tile.width;
+        float code = (float)codec_code(c, tile, t, d), x;
+
+        x = (code - middle) * codec_scale(c, tile, t, d) + codec_min(c, tile, t, d);
+        cr_assert_eq(out[i], x, "token %u, dim %u of %u x %u: %g, not %g", t, d, c->tile.tokens, c->tile.width, (double)out[i],
+                     (double)x);
+    }
+}
+
+Test(kvcodec_rules, tiles_of_every_shape_are_laid_out_as_the_abi_says)
+{
+    static const uint32_t tokens[] = {32, 64, 256}, widths[] = {16, 20, 64, 80, 128, 256};
+    float *in = soq__alloc(256 * 256 * sizeof *in), *out = soq__alloc(256 * 256 * sizeof *out);
+
+    fill(in, 256 * 256);
+    for (size_t i = 0; i < N_VARIANTS * 2 * 3 * 6; i++) {
+        const struct variant *v = &variants[i % N_VARIANTS];
+        size_t shape = i / N_VARIANTS;
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct codec c = codec_open(v->codec, v->options);
+        uint8_t *tile;
+
+        if (!codec_shape(&c, 1 + shape % 2, tokens[shape / 2 % 3], widths[shape / 6], &err) &&
+            c.format.kind == SOQ_FORMAT_AFFINE && !c.format.rotation) {
+            tile = codec_encode(&c, in);
+            codec_decode(&c, tile, out);
+            compare_tile(&c, tile, out);
+            soq__free(tile);
+        }
+        codec_close(&c);
+    }
+    soq__free(in);
+    soq__free(out);
+}
+
+/* ---- Rows that hold no ordinary numbers */
+
+static const float oddities[] = {0, -1.5f, 65504, 1e30f, INFINITY, -INFINITY, NAN, 1e-40f, -1e-30f, 3e-8f};
+
+/* How far a number may come back: a step of its group's range, whatever the group holds. */
+static void compare_odd(const struct codec *c, const char *name, const float *in, const float *out)
+{
+    uint32_t width = c->tile.width;
+
+    for (uint32_t i = 0; i < c->tile.tokens * width; i++)
+        cr_assert(isfinite(out[i]) && fabsf(out[i]) <= 4 * 65504.0f * 16, "%s: %g comes back as %g", name, (double)in[i],
+                  (double)out[i]);
+}
+
+Test(kvcodec_rules, whatever_a_row_holds_comes_back_finite)
+{
+    enum { T = 32, W = 64, N = T * W };
+    float in[N], out[N];
+
+    for (size_t i = 0; i < N_VARIANTS * 2 * sizeof oddities / sizeof oddities[0]; i++) {
+        const struct variant *v = &variants[i % N_VARIANTS];
+        float odd = oddities[i / N_VARIANTS / 2];
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct codec c = codec_open(v->codec, v->options);
+        uint8_t *tile;
+
+        cr_assert_eq(codec_shape(&c, 1 + i / N_VARIANTS % 2, T, W, &err), 0);
+        fill(in, N); /* one odd number among ordinary ones */
+        in[5 * W + 3] = odd;
+        tile = codec_encode(&c, in);
+        codec_decode(&c, tile, out);
+        compare_odd(&c, v->codec, in, out);
+        soq__free(tile);
+        for (uint32_t j = 0; j < N; j++) /* nothing else */
+            in[j] = odd;
+        tile = codec_encode(&c, in);
+        codec_decode(&c, tile, out);
+        compare_odd(&c, v->codec, in, out);
+        for (uint32_t j = 0; j < N && (odd == 0 || isnan(odd)); j++)
+            cr_assert_eq(out[j], 0, "%s: zeros and NaN are zeros", v->codec);
+        for (uint32_t j = 0; j < N && (odd == -1.5f || isinf(odd)) && !c.format.rotation; j++)
+            cr_assert_float_eq(out[j], isinf(odd) ? copysignf(65504, odd) : odd, 1e-3f * fabsf(isinf(odd) ? 65504 : odd),
+                               "%s: a constant is kept: %g", v->codec, (double)out[j]);
+        soq__free(tile);
+        codec_close(&c);
+    }
+}
+
+/* ---- Rotation */
+
+static double dot(const float *a, const float *b, uint32_t n)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+Test(kvcodec_rules, rotation_keeps_dot_products_within_rounding)
+{
+    static const uint32_t widths[] = {16, 64, 128, 192, 256, 1024};
+    float a[1024], b[1024], back[1024];
+
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        uint32_t n = widths[i], block = hadamard_block(n);
+        double before, size;
+
+        fill(a, n);
+        for (uint32_t j = 0; j < n; j++)
+            b[j] = noise();
+        a[3] *= 100;
+        memcpy(back, a, n * sizeof *a);
+        before = dot(a, b, n);
+        size = sqrt(dot(a, a, n) * dot(b, b, n));
+        hadamard(a, n, block);
+        hadamard(b, n, block);
+        cr_assert(fabs(dot(a, b, n) - before) <= 1e-6 * size, "%u: %g, not %g", n, dot(a, b, n), before);
+        hadamard(a, n, block);
+        for (uint32_t j = 0; j < n; j++)
+            cr_assert_float_eq(a[j], back[j], 1e-5f * 300, "its own inverse");
+    }
+}
+
+Test(kvcodec_rules, hadamard_is_in_natural_order)
+{
+    for (uint32_t b = 0; b < 64; b++) {
+        float x[64] = {0};
+
+        x[b] = 8;
+        hadamard(x, 64, 64);
+        for (uint32_t a = 0; a < 64; a++)
+            cr_assert_eq(x[a], __builtin_popcount(a & b) % 2 ? -1 : 1);
+    }
+}
+
+static double error_of(const char *rotation, const float *in, uint32_t tokens, uint32_t width)
+{
+    struct override options[] = {{"rotation", rotation}, {NULL, NULL}};
+    struct codec c = codec_open("int4", options);
+    float *out = soq__alloc((size_t)tokens * width * sizeof *out);
+    struct soq_error err = SOQ_ERROR_INIT;
+    uint8_t *tile;
+    double error = 0;
+
+    cr_assert_eq(codec_shape(&c, SOQ_PLANE_KEY, tokens, width, &err), 0);
+    tile = codec_encode(&c, in);
+    codec_decode(&c, tile, out);
+    for (size_t i = 0; i < (size_t)tokens * width; i++)
+        error += pow((double)out[i] - (double)in[i], 2);
+    soq__free(tile);
+    soq__free(out);
+    codec_close(&c);
+    return error;
+}
+
+Test(kvcodec_rules, rotation_helps_where_a_channel_is_loud)
+{
+    float in[32 * 128];
+    double on, off;
+
+    fill(in, 32 * 128);
+    for (uint32_t t = 0; t < 32; t++)
+        in[t * 128 + 17] = 40 + in[t * 128 + 17];
+    on = error_of("on", in, 32, 128);
+    off = error_of("off", in, 32, 128);
+    cr_assert_lt(on, off / 1.5, "squared error %g with, %g without", on, off);
+}
