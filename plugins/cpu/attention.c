@@ -3,56 +3,95 @@
 
 #include "cpu.h"
 
-static const struct soq_kv_plane *plane_at(const struct soq_kv_group_desc *desc, uint32_t i)
+/* ---- Groups -------------------------------------------------------------------------------------------------------------- */
+
+static const struct soq_kv_plane *plane_at(const struct soq_kv_group_desc *desc, const struct soq_kv_plane *planes, uint32_t i)
 {
-    return (const struct soq_kv_plane *)((const uint8_t *)desc->planes + (size_t)i * desc->plane_stride);
+    return (const struct soq_kv_plane *)((const uint8_t *)planes + (size_t)i * desc->plane_stride);
 }
 
-static int take_plane(const struct soq_kv_group_desc *desc, const struct soq_kv_plane *plane, uint64_t offset,
-                      struct cpu_plane *plane_out, struct soq_error *err)
+static int check_format(const struct soq_kv_group_desc *desc, const struct soq_kv_plane *plane, uint32_t class,
+                        struct soq_error *err)
 {
-    uint32_t dtype = plane->format.dtype;
-    uint64_t bytes = (uint64_t)desc->block_tokens * plane->width * (dtype == SOQ_DTYPE_F32 ? 4 : 2);
+    const struct soq_kv_format *format = &plane->format;
+    bool plain = format->kind == SOQ_FORMAT_PLAIN;
+    uint64_t bytes = plain ? (uint64_t)desc->block_tokens * plane->width * cpu_number_bytes(format->dtype) : 1;
 
-    if (plane->format.kind != SOQ_FORMAT_PLAIN || (dtype != SOQ_DTYPE_F32 && dtype != SOQ_DTYPE_F16))
-        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: planes must be plain F32 or F16, not kind %u of type %u",
-                           desc->index, plane->format.kind, dtype);
-    if (plane->alias >= 0 || plane->tokens_per_entry != 1 || plane->format.rotation)
+    if (class == CPU_PLAIN && !plain)
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: planes of new entries must be plain, not of kind %u",
+                           desc->index, format->kind);
+    if (plain && !cpu_number_bytes(format->dtype))
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: plain planes must be F32, F16 or BF16, not type %u",
+                           desc->index, format->dtype);
+    if (plane->alias >= 0 || plane->tokens_per_entry != 1 || (plain && format->rotation))
         return plugin_fail(err, SOQ_EUNSUPPORTED,
-                           "cpu: kv group %u: aliases, several tokens per entry and rotations are not supported", desc->index);
-    if (!plane->heads || !plane->width || plane->format.tile_bytes < bytes)
+                           "cpu: kv group %u: aliases, several tokens per entry and rotated plain planes are not supported",
+                           desc->index);
+    if (!plane->heads || !plane->width || format->tile_bytes < bytes)
         return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: tiles of %llu bytes for %u x %u", desc->index,
-                           (unsigned long long)plane->format.tile_bytes, desc->block_tokens, plane->width);
-    *plane_out = (struct cpu_plane){
-        .heads = plane->heads,
-        .width = plane->width,
-        .dtype = dtype,
-        .offset = offset,
-        .tile_bytes = plane->format.tile_bytes,
-    };
+                           (unsigned long long)format->tile_bytes, desc->block_tokens, plane->width);
     return 0;
 }
 
-static int take_planes(struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+static int check_coder(const struct soq_kv_group_desc *desc, const struct soq_kv_coder *coder, struct soq_error *err)
+{
+    if (coder && coder->ops && coder->ops->encode && coder->ops->decode)
+        return 0;
+    return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: packed planes without a coder that encodes and decodes",
+                       desc->index);
+}
+
+static int take_planes(struct cpu_class *class, uint32_t number, const struct soq_kv_group_desc *desc,
+                       const struct soq_kv_plane *planes, struct soq_error *err)
 {
     uint64_t offset = 0;
 
     for (uint32_t i = 0; i < desc->n_planes; i++) {
-        const struct soq_kv_plane *plane = plane_at(desc, i);
-        int rc;
+        const struct soq_kv_plane *plane = plane_at(desc, planes, i);
+        int rc = check_format(desc, plane, number, err);
 
-        if (plane->role != SOQ_PLANE_KEY && plane->role != SOQ_PLANE_VALUE)
-            return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: plane role %u is not supported", desc->index,
-                               plane->role);
-        rc = take_plane(desc, plane, offset, plane->role == SOQ_PLANE_KEY ? &group->key : &group->value, err);
+        if (!rc && plane->role != SOQ_PLANE_KEY && plane->role != SOQ_PLANE_VALUE)
+            rc = plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: plane role %u is not supported", desc->index,
+                             plane->role);
+        if (!rc && number == CPU_PACKED)
+            rc = check_coder(desc, desc->coders ? &desc->coders[i] : NULL, err);
         if (rc)
             return rc;
+        class->planes[plane->role == SOQ_PLANE_KEY ? CPU_KEY : CPU_VALUE] = (struct cpu_plane){
+            .role = plane->role,
+            .heads = plane->heads,
+            .width = plane->width,
+            .offset = offset,
+            .format = plane->format,
+            .coder = number == CPU_PACKED ? desc->coders[i] : (struct soq_kv_coder){0},
+        };
         offset += plane->format.tile_bytes * desc->n_layers * plane->heads;
     }
-    if (!group->key.heads || group->key.heads != group->value.heads || offset > desc->block_bytes)
+    if (!class->planes[CPU_KEY].heads || class->planes[CPU_KEY].heads != class->planes[CPU_VALUE].heads ||
+        offset > class->block_bytes)
         return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: needs keys and values of the same heads in %llu bytes a block",
-                           desc->index, (unsigned long long)desc->block_bytes);
+                           desc->index, (unsigned long long)class->block_bytes);
     return 0;
+}
+
+/* Both classes; the packed one must have the same heads and widths. */
+static int take_classes(struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+{
+    struct cpu_class *plain = &group->classes[CPU_PLAIN], *packed = &group->classes[CPU_PACKED];
+    int rc;
+
+    plain->block_bytes = desc->block_bytes;
+    rc = take_planes(plain, CPU_PLAIN, desc, desc->planes, err);
+    if (rc || !desc->packed)
+        return rc;
+    packed->block_bytes = desc->packed_bytes;
+    rc = take_planes(packed, CPU_PACKED, desc, desc->packed, err);
+    for (uint32_t side = 0; side < CPU_SIDES && !rc; side++)
+        if (packed->planes[side].heads != plain->planes[side].heads || packed->planes[side].width != plain->planes[side].width)
+            rc = plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: packed blocks have %u heads of %u, the others %u of %u",
+                             desc->index, packed->planes[side].heads, packed->planes[side].width, plain->planes[side].heads,
+                             plain->planes[side].width);
+    return rc;
 }
 
 static void group_free(void *self, soq_kv_group handle)
@@ -68,7 +107,8 @@ static void group_free(void *self, soq_kv_group handle)
             break;
         }
     cpu->host->free(cpu->host->ctx, group->tables);
-    cpu->host->free(cpu->host->ctx, group->blocks);
+    for (uint32_t class = 0; class < CPU_CLASSES; class ++)
+        cpu->host->free(cpu->host->ctx, group->classes[class].blocks);
     cpu->host->free(cpu->host->ctx, group);
 }
 
@@ -76,13 +116,18 @@ static void group_free(void *self, soq_kv_group handle)
 static int take_storage(struct cpu_group *group, uint64_t storage, struct soq_error *err)
 {
     struct cpu_group *store = storage ? (struct cpu_group *)(uintptr_t)storage : group;
+    bool same = store->store == store && store->block_tokens == group->block_tokens;
 
-    if (store->store != store || store->block_bytes != group->block_bytes || store->block_tokens != group->block_tokens)
+    for (uint32_t class = 0; class < CPU_CLASSES; class ++)
+        same &= store->classes[class].block_bytes == group->classes[class].block_bytes;
+    if (!same)
         return plugin_fail(err, SOQ_EINVAL,
-                           "cpu: kv group %u: blocks of %llu bytes for %u tokens cannot lie in the slabs of group %u, whose "
-                           "blocks have %llu bytes for %u tokens",
-                           group->index, (unsigned long long)group->block_bytes, group->block_tokens, store->index,
-                           (unsigned long long)store->block_bytes, store->block_tokens);
+                           "cpu: kv group %u: blocks of %llu bytes (packed: %llu) for %u tokens cannot lie in the slabs of "
+                           "group %u, whose blocks have %llu (%llu) for %u tokens",
+                           group->index, (unsigned long long)group->classes[CPU_PLAIN].block_bytes,
+                           (unsigned long long)group->classes[CPU_PACKED].block_bytes, group->block_tokens, store->index,
+                           (unsigned long long)store->classes[CPU_PLAIN].block_bytes,
+                           (unsigned long long)store->classes[CPU_PACKED].block_bytes, store->block_tokens);
     group->store = store;
     return 0;
 }
@@ -90,7 +135,7 @@ static int take_storage(struct cpu_group *group, uint64_t storage, struct soq_er
 static int fill_group(struct cpu *cpu, struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
 {
     size_t n = (size_t)cpu->params.max_slots * desc->max_blocks;
-    int rc = take_planes(group, desc, err);
+    int rc = take_classes(group, desc, err);
 
     if (!rc)
         rc = take_storage(group, desc->storage, err);
@@ -124,7 +169,8 @@ static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
         .n_layers = desc->n_layers,
         .block_tokens = desc->block_tokens,
         .max_blocks = desc->max_blocks,
-        .block_bytes = desc->block_bytes,
+        .layers = desc->layers,
+        .first_head = desc->first_head,
         .next = cpu->groups,
     };
     group->store = group;
@@ -137,21 +183,21 @@ static int group_create(void *self, const struct soq_kv_group_desc *desc, soq_kv
     return rc;
 }
 
-static int reserve_blocks(struct cpu *cpu, struct cpu_group *group, uint32_t n, struct soq_error *err)
+static int reserve_blocks(struct cpu *cpu, struct cpu_class *class, uint32_t n, struct soq_error *err)
 {
     uint8_t **blocks;
 
-    if (n <= group->n_blocks)
+    if (n <= class->n_blocks)
         return 0;
     blocks = cpu->host->alloc(cpu->host->ctx, n * sizeof *blocks, 64);
     if (!blocks)
         return plugin_fail(err, SOQ_ENOMEM, "cpu: out of memory: addresses of %u blocks", n);
     memset(blocks, 0, n * sizeof *blocks);
-    if (group->n_blocks)
-        memcpy(blocks, group->blocks, group->n_blocks * sizeof *blocks);
-    cpu->host->free(cpu->host->ctx, group->blocks);
-    group->blocks = blocks;
-    group->n_blocks = n;
+    if (class->n_blocks)
+        memcpy(blocks, class->blocks, class->n_blocks * sizeof *blocks);
+    cpu->host->free(cpu->host->ctx, class->blocks);
+    class->blocks = blocks;
+    class->n_blocks = n;
     return 0;
 }
 
@@ -160,24 +206,27 @@ static int group_slab(void *self, soq_kv_group handle, uint32_t block_class, uin
 {
     struct cpu *cpu = self;
     struct cpu_group *group = (struct cpu_group *)(uintptr_t)handle;
+    struct cpu_class *class;
     int rc;
 
-    if (block_class != 0)
-        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u: block class %u is not supported", group->index,
-                           block_class);
+    if (block_class >= CPU_CLASSES || !group->classes[block_class].block_bytes)
+        return plugin_fail(err, SOQ_EUNSUPPORTED, "cpu: kv group %u has no blocks of class %u", group->index, block_class);
     if (group->store != group)
         return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u has no slabs of its own: its blocks lie in those of group %u",
                            group->index, group->store->index);
     if (first_block > SOQ_BLOCK_INDEX_MASK || n_blocks > SOQ_BLOCK_INDEX_MASK - first_block)
         return plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: %u blocks from %u on are too many", group->index, n_blocks,
                            first_block);
-    rc = reserve_blocks(cpu, group, first_block + n_blocks, err);
+    class = &group->classes[block_class];
+    rc = reserve_blocks(cpu, class, first_block + n_blocks, err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < n_blocks; i++)
-        group->blocks[first_block + i] = slab ? (uint8_t *)(uintptr_t)slab + i * group->block_bytes : NULL;
+        class->blocks[first_block + i] = slab ? (uint8_t *)(uintptr_t)slab + i * class->block_bytes : NULL;
     return 0;
 }
+
+/* ---- Ops ----------------------------------------------------------------------------------------------------------------- */
 
 static bool mapped(const struct cpu_group *group, uint32_t slot, uint64_t first_entry, uint64_t n_entries)
 {
@@ -191,6 +240,13 @@ static bool mapped(const struct cpu_group *group, uint32_t slot, uint64_t first_
     return true;
 }
 
+/* Packed blocks take no new entries. */
+static bool writable(const struct cpu_group *group, uint32_t slot, uint32_t entry)
+{
+    return mapped(group, slot, entry, 1) &&
+           cpu_block_ref(group, slot, entry / group->block_tokens) >> SOQ_BLOCK_CLASS_SHIFT == CPU_PLAIN;
+}
+
 /* Once per step and group: every block that the step may touch is there. */
 static int check_blocks(struct cpu *cpu, uint32_t op, struct cpu_group *group)
 {
@@ -200,7 +256,7 @@ static int check_blocks(struct cpu *cpu, uint32_t op, struct cpu_group *group)
         const struct soq_step_seq *seq = &step_seqs(step)[i];
 
         for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
-            if (!mapped(group, seq->slot, step_rows(step)[r].entry, 1))
+            if (!writable(group, seq->slot, step_rows(step)[r].entry))
                 return cpu_refuse(cpu, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot, group->index,
                                   step_rows(step)[r].entry);
         for (uint32_t s = 0; s < seq->n_segments; s++) {
@@ -230,10 +286,13 @@ static int kv_append(void *self, const struct soq_kv_append_args *args)
 {
     struct cpu *cpu = self;
     const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
+    const struct cpu_plane *planes = group ? group->classes[CPU_PLAIN].planes : NULL;
 
     if (cpu->failed || check_group(cpu, SOQ_OP_KV_APPEND, args->group, args->layer) ||
-        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "k", &args->k, cpu->step->n_rows, group->key.heads * group->key.width) ||
-        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "v", &args->v, cpu->step->n_rows, group->value.heads * group->value.width))
+        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "k", &args->k, cpu->step->n_rows,
+                       planes[CPU_KEY].heads * planes[CPU_KEY].width) ||
+        cpu_check_view(cpu, SOQ_OP_KV_APPEND, "v", &args->v, cpu->step->n_rows,
+                       planes[CPU_VALUE].heads * planes[CPU_VALUE].width))
         return cpu->failed;
     return cpu_record(cpu, SOQ_OP_KV_APPEND, cpu_run_kv_append, args, sizeof *args);
 }
@@ -275,15 +334,15 @@ static int check_mass(struct cpu *cpu, const struct soq_attention_args *args, co
 static int check_attention(struct cpu *cpu, const struct soq_attention_args *args)
 {
     const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
+    const struct cpu_plane *key = &group->classes[CPU_PLAIN].planes[CPU_KEY], *value = key + CPU_VALUE - CPU_KEY;
 
     if (check_group(cpu, SOQ_OP_ATTENTION, args->group, args->layer))
         return cpu->failed;
-    if (args->n_kv_heads != group->key.heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
-        args->head_dim_k != group->key.width || args->head_dim_v != group->value.width)
+    if (args->n_kv_heads != key->heads || args->n_heads == 0 || args->n_heads % args->n_kv_heads ||
+        args->head_dim_k != key->width || args->head_dim_v != value->width)
         return cpu_refuse(cpu, SOQ_OP_ATTENTION, SOQ_EINVAL,
                           "%u heads over %u kv heads of %u and %u, the group has %u of %u and %u", args->n_heads,
-                          args->n_kv_heads, args->head_dim_k, args->head_dim_v, group->key.heads, group->key.width,
-                          group->value.width);
+                          args->n_kv_heads, args->head_dim_k, args->head_dim_v, key->heads, key->width, value->width);
     if (cpu_check_view(cpu, SOQ_OP_ATTENTION, "q", &args->q, cpu->step->n_rows, args->n_heads * args->head_dim_k) ||
         cpu_check_view(cpu, SOQ_OP_ATTENTION, "out", &args->out, cpu->step->n_rows, args->n_heads * args->head_dim_v))
         return cpu->failed;
@@ -312,4 +371,5 @@ const struct soq_attention_ops cpu_attention_ops = {
     .kv_append = kv_append,
     .attention = attention,
     .kv_gather = cpu_kv_gather,
+    .kv_pack = cpu_kv_pack,
 };

@@ -40,19 +40,34 @@ struct cpu_weight {
     char name[64];
 };
 
+/* The keys or the values in blocks of one class. Tiles of a format other than PLAIN are coded and decoded by the coder. */
+struct cpu_plane {
+    uint32_t role, heads, width;
+    uint64_t offset; /* of the first tile in a block */
+    struct soq_kv_format format;
+    struct soq_kv_coder coder; /* of packed ones */
+};
+
+enum { CPU_KEY, CPU_VALUE, CPU_SIDES };
+enum { CPU_PLAIN, CPU_PACKED, CPU_CLASSES }; /* of blocks */
+
+/* Blocks of one size. */
+struct cpu_class {
+    struct cpu_plane planes[CPU_SIDES];
+    uint64_t block_bytes; /* 0: the group has no such blocks */
+    uint8_t **blocks;     /* [n_blocks]: where block i lies, or NULL */
+    uint32_t n_blocks;
+};
+
 /* A KV group and its resident block tables. */
 struct cpu_group {
     uint32_t index, n_layers, block_tokens, max_blocks;
-    uint64_t block_bytes;
-    struct cpu_plane {
-        uint32_t heads, width, dtype;
-        uint64_t offset, tile_bytes; /* of the first tile in a block, of a tile */
-    } key, value;
+    struct cpu_class classes[CPU_CLASSES];
+    const uint32_t *layers;  /* [n_layers] numbers in the model; NULL: 0, 1, ... */
+    uint32_t first_head;     /* number in the model */
     soq_block_ref *tables;   /* [max_slots][max_blocks] */
     struct cpu_group *store; /* whose slabs hold the blocks: often the group itself */
-    uint8_t **blocks;        /* [n_blocks]: where block i lies, or NULL */
-    uint32_t n_blocks;
-    bool checked; /* the blocks of the step in hand are known to be there */
+    bool checked;            /* the blocks of the step in hand are known to be there */
     struct cpu_group *next;
 };
 
@@ -140,7 +155,9 @@ struct cpu {
     float *partials; /* [2] of CPU_PARTIAL_BYTES */
 
     struct cpu_barrier barrier;
-    _Atomic uint32_t stop_at; /* ops from this one on are not run */
+    _Atomic uint32_t stop_at;  /* ops from this one on are not run */
+    _Atomic bool codec_failed; /* in some thread; the first one's words are in codec_error */
+    struct soq_error codec_error;
 };
 
 extern const struct soq_memory_ops cpu_memory_ops;
@@ -212,19 +229,54 @@ static inline void cpu_share(const struct cpu_thread *thread, uint64_t n, uint64
     *last_out = n * (thread->index + 1) / thread->count;
 }
 
+static inline const struct cpu_plane *cpu_plane(const struct cpu_group *group, soq_block_ref ref, uint32_t side)
+{
+    return &group->classes[ref >> SOQ_BLOCK_CLASS_SHIFT].planes[side];
+}
+
 /* Where a block lies; NULL: nowhere. */
 static inline uint8_t *cpu_block_at(const struct cpu_group *group, soq_block_ref ref)
 {
-    return ref < group->store->n_blocks ? group->store->blocks[ref] : NULL;
+    uint32_t class = ref >> SOQ_BLOCK_CLASS_SHIFT, index = ref & SOQ_BLOCK_INDEX_MASK;
+
+    return class < CPU_CLASSES && index < group->store->classes[class].n_blocks ? group->store->classes[class].blocks[index]
+                                                                                : NULL;
+}
+
+/* What a place in a table says. */
+static inline soq_block_ref cpu_block_ref(const struct cpu_group *group, uint32_t slot, uint32_t index)
+{
+    return group->tables[(size_t)slot * group->max_blocks + index];
 }
 
 /* The block of a place in a table: NULL where there is none. */
 static inline uint8_t *cpu_block(const struct cpu_group *group, uint32_t slot, uint32_t index)
 {
-    soq_block_ref ref = group->tables[(size_t)slot * group->max_blocks + index];
-
-    return cpu_block_at(group, ref);
+    return cpu_block_at(group, cpu_block_ref(group, slot, index));
 }
+
+/* kernels/plane.c. Numbers of a PLAIN tile: their bytes, n of them to F32 and back. */
+size_t cpu_number_bytes(uint32_t dtype);
+void cpu_widen(uint32_t dtype, const uint8_t *src, size_t n, float *out);
+void cpu_narrow(uint32_t dtype, const float *x, size_t n, uint8_t *out);
+/* Where a tile of a block lies: of layer `layer` and head `head` of the group. */
+static inline uint64_t cpu_tile_at(const struct cpu_plane *plane, uint32_t layer, uint32_t head)
+{
+    return plane->offset + ((uint64_t)layer * plane->heads + head) * plane->format.tile_bytes;
+}
+
+/* A tile of a block, to [block_tokens][width] and back, in any thread: failures are kept for cpu_codec_result(). Where it
+ * fails, decoded numbers are zeros. */
+struct cpu_tile {
+    const struct cpu_group *group;
+    const struct cpu_plane *plane;
+    uint32_t layer, head; /* of the group */
+    uint32_t first_position;
+};
+void cpu_decode(struct cpu *cpu, const struct cpu_tile *tile, const uint8_t *src, float *out);
+void cpu_encode(struct cpu *cpu, const struct cpu_tile *tile, const float *x, uint8_t *dst);
+/* When the threads are done: 0, or the first failure of a codec since the last call. */
+int cpu_codec_result(struct cpu *cpu, uint32_t op, struct soq_error *err);
 
 /* kernels/: one file each. */
 /* Rounds n inputs to place `lane` of a strip of that width. */
@@ -234,5 +286,6 @@ void cpu_clear_lanes(uint32_t n, uint32_t width, uint32_t first, uint8_t *strip)
 cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,
     cpu_run_add, cpu_run_scale, cpu_run_gather, cpu_run_kv_append, cpu_run_attention;
 int cpu_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
+int cpu_kv_pack(void *self, const struct soq_kv_pack_args *args, struct soq_error *err);
 
 #endif

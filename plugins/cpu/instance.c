@@ -96,17 +96,24 @@ void cpu_shutdown(void *self)
     memset(cpu, 0, sizeof *cpu);
 }
 
+static bool is_plain(uint32_t format, uint32_t dtype)
+{
+    return format == SOQ_FORMAT_PLAIN && cpu_number_bytes(dtype);
+}
+
+/* Packed formats of any kind go: what there is no kernel for is decoded. */
 static int supports_kv(const struct soq_op_desc *desc, struct soq_error *why)
 {
     if (desc->flags & SOQ_OPDESC_TREE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: steps with trees of rows are not supported");
-    if (desc->key_format != SOQ_FORMAT_PLAIN || desc->value_format != SOQ_FORMAT_PLAIN)
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: only plain KV formats are supported, not %u and %u", desc->key_format,
-                           desc->value_format);
-    if ((desc->key_dtype != SOQ_DTYPE_F16 && desc->key_dtype != SOQ_DTYPE_F32) ||
-        (desc->value_dtype != SOQ_DTYPE_F16 && desc->value_dtype != SOQ_DTYPE_F32))
-        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: KV planes must be F16 or F32, not types %u and %u", desc->key_dtype,
-                           desc->value_dtype);
+    if (!is_plain(desc->key_format, desc->key_dtype) || !is_plain(desc->value_format, desc->value_dtype))
+        return plugin_fail(why, SOQ_EUNSUPPORTED,
+                           "cpu: new KV entries of kinds %u and %u and types %u and %u are not supported: plain F32, F16 or "
+                           "BF16 are",
+                           desc->key_format, desc->value_format, desc->key_dtype, desc->value_dtype);
+    if ((desc->packed_key && desc->packed_key->kind == SOQ_FORMAT_PLAIN && !cpu_number_bytes(desc->packed_key->dtype)) ||
+        (desc->packed_value && desc->packed_value->kind == SOQ_FORMAT_PLAIN && !cpu_number_bytes(desc->packed_value->dtype)))
+        return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: plain packed KV planes other than F32, F16 and BF16 are not supported");
     if (desc->n_kv_heads == 0 || desc->n_heads % desc->n_kv_heads)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "cpu: %u heads are no multiple of %u kv heads", desc->n_heads,
                            desc->n_kv_heads);
@@ -143,6 +150,7 @@ int cpu_supports(void *self, const struct soq_op_desc *desc, struct soq_error *w
     case SOQ_OP_ATTENTION:
     case SOQ_OP_KV_APPEND:
     case SOQ_OP_KV_GATHER:
+    case SOQ_OP_KV_PACK:
         return supports_kv(desc, why);
     default:
         break;

@@ -46,6 +46,8 @@ int cpu_run(struct cpu *cpu)
         cpu_refuse(cpu, cpu->ops[0].op, (enum soq_error_code) - rc, "the host has no %u threads for it", cpu->threads);
     else if (stopped != UINT32_MAX)
         cpu_refuse(cpu, cpu->ops[stopped].op, SOQ_ECANCELLED, "cancelled");
+    else
+        cpu->failed = cpu_codec_result(cpu, SOQ_OP_ATTENTION, &cpu->error);
     cpu->n_ops = 0;
     return cpu->failed;
 }

@@ -54,12 +54,13 @@ static int apply_edits(struct cpu *cpu, const struct soq_step *step, struct soq_
 static void copy_plane(const struct cpu_group *group, const struct cpu_plane *plane, uint32_t n, const uint8_t *src,
                        uint8_t *dst)
 {
-    uint64_t bytes = plane->tile_bytes / group->block_tokens * n;
+    uint64_t bytes = plane->width * cpu_number_bytes(plane->format.dtype) * n, tile_bytes = plane->format.tile_bytes;
 
     for (uint64_t tile = 0; tile < (uint64_t)group->n_layers * plane->heads; tile++)
-        memcpy(dst + plane->offset + tile * plane->tile_bytes, src + plane->offset + tile * plane->tile_bytes, bytes);
+        memcpy(dst + plane->offset + tile * tile_bytes, src + plane->offset + tile * tile_bytes, bytes);
 }
 
+/* Packed blocks are never written, so never copied on write. */
 static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_error *err)
 {
     const struct soq_step_copy *copies = step_copies(step);
@@ -74,11 +75,11 @@ static int do_copies(struct cpu *cpu, const struct soq_step *step, struct soq_er
             continue;
         src = cpu_block_at(group, copy->src);
         dst = cpu_block_at(group, copy->dst);
-        if (!src || !dst || copy->n_tokens > group->block_tokens)
+        if (!src || !dst || copy->n_tokens > group->block_tokens || (copy->src | copy->dst) >> SOQ_BLOCK_CLASS_SHIFT)
             return plugin_fail(err, SOQ_EINVAL, "cpu: begin: copy %u of block %x to %x in group %u", i, copy->src, copy->dst,
                                copy->group);
-        copy_plane(group, &group->key, copy->n_tokens, src, dst);
-        copy_plane(group, &group->value, copy->n_tokens, src, dst);
+        for (uint32_t side = 0; side < CPU_SIDES; side++)
+            copy_plane(group, &group->classes[CPU_PLAIN].planes[side], copy->n_tokens, src, dst);
     }
     return 0;
 }

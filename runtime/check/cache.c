@@ -39,6 +39,23 @@ bool soq__cache_gathers(struct soq__rig *rig, const struct soq__cache_shape *sha
     return soq__cache_claimed(rig, shape) && soq__rig_supports(rig, desc_of(shape, SOQ_OP_KV_GATHER));
 }
 
+bool soq__cache_claimed_packing(struct soq__rig *rig, const struct soq__cache_shape *shape, const struct soq__coder *coders,
+                                uint32_t flags)
+{
+    static const uint32_t ops[] = {SOQ_OP_ATTENTION, SOQ_OP_KV_APPEND, SOQ_OP_KV_PACK};
+
+    for (size_t i = 0; i < SOQ__COUNT(ops); i++) {
+        struct soq_op_desc desc = desc_of(shape, ops[i]);
+
+        desc.flags |= flags;
+        desc.packed_key = &coders[0].format;
+        desc.packed_value = &coders[1].format;
+        if (!soq__rig_supports(rig, desc))
+            return false;
+    }
+    return rig->ops->memory || !shape->sink_logits;
+}
+
 /* ---- The group. Planes lie in a stride that is larger than a plane. */
 
 struct wide_plane {
@@ -70,8 +87,24 @@ static struct wide_plane plane_of(const struct soq__cache_shape *s, uint32_t rol
     return wide;
 }
 
+/* What outlives the group: packed planes and views of the coders. */
+static void make_packed(struct soq__cache *c, struct soq__coder *coders)
+{
+    struct wide_plane *planes = soq__kit_guard(c->rig->kit, 2 * sizeof *planes, 8);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        planes[i] = plane_of(&c->shape, i ? SOQ_PLANE_VALUE : SOQ_PLANE_KEY);
+        planes[i].plane.format = coders[i].format;
+        c->views[i] = soq__coder_view(&coders[i]);
+        c->packed_bytes += coders[i].format.tile_bytes * c->shape.layers * c->shape.n_kv_heads;
+    }
+    c->coders = coders;
+    c->packed_planes = planes;
+}
+
 static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_group storage)
 {
+    static const uint32_t layers[] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct wide_plane *planes = soq__kit_guard(c->rig->kit, 2 * sizeof *planes, 8);
     struct soq_kv_group_desc desc = {.index = index,
                                      .kind = SOQ_GROUP_FULL,
@@ -82,7 +115,11 @@ static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_gr
                                      .plane_stride = sizeof *planes,
                                      .planes = &planes->plane,
                                      .block_bytes = c->block_bytes,
-                                     .storage = storage};
+                                     .storage = storage,
+                                     .packed = c->packed_planes,
+                                     .packed_bytes = c->packed_bytes,
+                                     .coders = c->coders ? c->views : NULL,
+                                     .layers = layers};
     struct soq_error *err = soq__kit_error(c->rig->kit);
     void *box = soq__kit_box(c->rig->kit, &desc, sizeof desc);
     soq_kv_group group = 0;
@@ -95,31 +132,35 @@ static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_gr
     return group;
 }
 
-static void fill_slab(struct soq__cache *c)
+static soq_buffer fill_slab(struct soq__cache *c, uint32_t class, uint64_t block_bytes)
 {
-    uint64_t bytes = c->block_bytes * c->n_blocks;
+    uint64_t bytes = block_bytes * c->n_blocks;
     struct soq_error *err = soq__kit_error(c->rig->kit);
+    soq_buffer slab = soq__rig_alloc(c->rig, bytes);
     void *fill = malloc(bytes);
 
     SOQ__EXPECT(c->rig->kit, fill, "the kit is out of memory");
     memset(fill, 0xff, bytes);
-    c->slab = soq__rig_alloc(c->rig, bytes);
-    soq__rig_write(c->rig, c->slab, 0, fill, bytes);
+    soq__rig_write(c->rig, slab, 0, fill, bytes);
     free(fill);
     soq__kit_ok(c->rig->kit, "group_slab",
-                c->rig->ops->attention->group_slab(c->rig->self, c->group, 0, 0, c->n_blocks, c->slab, err), err);
+                c->rig->ops->attention->group_slab(c->rig->self, c->group, class, 0, c->n_blocks, slab, err), err);
+    return slab;
 }
 
-void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, uint32_t n_entries,
-                     uint32_t more)
+void soq__cache_open_packing(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, uint32_t n_entries,
+                             uint32_t more, struct soq__coder *coders)
 {
     *c = (struct soq__cache){.rig = rig, .shape = *s, .n_entries = n_entries, .layer = s->layers - 1};
     c->n_blocks = (n_entries + s->block_tokens - 1) / s->block_tokens + more;
     c->key_tile = tile_bytes(s, s->dk);
     c->value_tile = tile_bytes(s, s->dv);
     c->block_bytes = (c->key_tile + c->value_tile) * s->layers * s->n_kv_heads;
+    if (coders)
+        make_packed(c, coders);
     c->group = create_group(c, 0, 0);
-    fill_slab(c);
+    c->slab = fill_slab(c, 0, c->block_bytes);
+    c->packed_slab = coders ? fill_slab(c, 1, c->packed_bytes) : 0;
     c->q = soq__rig_matrix(rig, n_entries, s->n_heads * s->dk, 0, 1);
     c->k = soq__rig_matrix(rig, n_entries, s->n_kv_heads * s->dk, 5, 2);
     c->v = soq__rig_matrix(rig, n_entries, s->n_kv_heads * s->dv, 0, 3);
@@ -128,12 +169,20 @@ void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct so
     c->sinks = s->sink_logits ? soq__rig_vector(rig, c->sink_values, s->n_heads) : 0;
 }
 
+void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, uint32_t n_entries,
+                     uint32_t more)
+{
+    soq__cache_open_packing(c, rig, s, n_entries, more, NULL);
+}
+
 void soq__cache_close(struct soq__cache *c)
 {
     if (c->sinks)
         c->rig->ops->memory->weight_free(c->rig->self, c->sinks);
     c->rig->ops->attention->group_free(c->rig->self, c->group);
     soq__rig_free(c->rig, c->slab);
+    if (c->packed_slab)
+        soq__rig_free(c->rig, c->packed_slab);
     soq__rig_matrix_free(c->rig, &c->q);
     soq__rig_matrix_free(c->rig, &c->k);
     soq__rig_matrix_free(c->rig, &c->v);
@@ -146,9 +195,9 @@ soq_kv_group soq__cache_share(struct soq__cache *c, uint32_t index)
 
 /* ---- Steps */
 
-uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index)
+soq_block_ref soq__cache_block(const struct soq__cache *c, uint32_t index)
 {
-    return c->n_blocks - 1 - index;
+    return (c->n_blocks - 1 - index) | (index < c->n_packed ? 1u << SOQ_BLOCK_CLASS_SHIFT : 0);
 }
 
 void soq__cache_map(const struct soq__cache *c, struct soq__rig_step *s, uint32_t slot)
@@ -207,6 +256,78 @@ void soq__cache_chunk(struct soq__cache *c, uint32_t first, uint32_t n, const st
     soq__rig_end(c->rig);
 }
 
+/* ---- Packing */
+
+/* Tile (layer, head) of block `block` as it should be packed: what the codec makes of what was appended. */
+static void expect_tile(struct soq__cache *c, uint32_t side, uint32_t place, uint32_t skip, uint32_t head, const uint8_t *tile)
+{
+    struct soq__coder *coder = &c->coders[side];
+    const struct soq__matrix *m = side ? &c->v : &c->k;
+    uint32_t tokens = c->shape.block_tokens, width = coder->width;
+    float *x = malloc((size_t)tokens * width * sizeof *x);
+    uint8_t *want = malloc(coder->format.tile_bytes);
+
+    SOQ__EXPECT(c->rig->kit, x && want, "the kit is out of memory");
+    for (uint32_t i = 0; i < tokens * width; i++) {
+        uint32_t t = i / width < skip ? skip : i / width;
+        double kept = (double)*soq__matrix_at(m, place * tokens + t, head * width + i % width);
+
+        x[i] = (float)(c->shape.dtype == SOQ_DTYPE_F16 ? soq__ref_half(kept) : kept);
+    }
+    memset(want, 0xff, coder->format.tile_bytes);
+    SOQ__EXPECT(c->rig->kit, soq__coder_encode(coder, x, want), "the kit is out of memory");
+    SOQ__EXPECT(c->rig->kit, memcmp(want, tile, coder->format.tile_bytes) == 0,
+                "block %u, head %u: the packed %s are not what the codec makes of them", place, head, side ? "values" : "keys");
+    soq__coder_decode(coder, tile, x);
+    for (uint32_t i = 0; i < tokens * width; i++)
+        *soq__matrix_at(m, place * tokens + i / width, head * width + i % width) = x[i];
+    free(x);
+    free(want);
+}
+
+static void expect_packed(struct soq__cache *c, uint32_t skip)
+{
+    const struct soq__cache_shape *s = &c->shape;
+    uint64_t bytes = c->packed_bytes * c->n_blocks, lines = s->layers * s->n_kv_heads;
+    uint8_t *slab = malloc(bytes);
+
+    SOQ__EXPECT(c->rig->kit, slab, "the kit is out of memory");
+    soq__rig_read(c->rig, c->packed_slab, 0, slab, bytes);
+    for (uint32_t i = 0; i < c->n_packed * 2 * s->n_kv_heads; i++) {
+        uint32_t place = i / (2 * s->n_kv_heads), side = i / s->n_kv_heads % 2, head = i % s->n_kv_heads;
+        uint64_t tile = (uint64_t)c->layer * s->n_kv_heads + head;
+        const uint8_t *plane = slab + (soq__cache_block(c, place) & SOQ_BLOCK_INDEX_MASK) * c->packed_bytes +
+                               (side ? lines * c->coders[0].format.tile_bytes : 0);
+
+        expect_tile(c, side, place, place ? 0 : skip, head, plane + tile * c->coders[side].format.tile_bytes);
+    }
+    free(slab);
+}
+
+void soq__cache_pack(struct soq__cache *c, uint32_t n, uint32_t skip)
+{
+    struct soq__kit *kit = c->rig->kit;
+    soq_block_ref *src = soq__kit_guard(kit, n * sizeof *src, 4), *dst = soq__kit_guard(kit, n * sizeof *dst, 4);
+    uint32_t *skips = soq__kit_guard(kit, n * sizeof *skips, 4), *first = soq__kit_guard(kit, n * sizeof *first, 4);
+    struct soq_kv_pack_args args = {.n = n, .group = c->group, .src = src, .dst = dst, .skip = skips, .first_position = first};
+    struct soq_error *err = soq__kit_error(kit);
+    void *box = soq__kit_box(kit, &args, sizeof args);
+
+    for (uint32_t i = 0; i < n; i++)
+        src[i] = soq__cache_block(c, i);
+    c->n_packed = n;
+    for (uint32_t i = 0; i < n; i++) {
+        dst[i] = soq__cache_block(c, i);
+        first[i] = i * c->shape.block_tokens;
+    }
+    skips[0] = skip;
+    soq__kit_ok(kit, "kv_pack", c->rig->ops->attention->kv_pack(c->rig->self, box, err), err);
+    soq__kit_unbox(kit, box, NULL, sizeof args);
+    memset(src, 0xff, n * sizeof *src);
+    memset(dst, 0xff, n * sizeof *dst);
+    expect_packed(c, skip);
+}
+
 /* ---- The reference */
 
 struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint32_t head)
@@ -224,7 +345,8 @@ struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint3
                                        .v = soq__matrix_at(&c->v, 0, kv * c->shape.dv),
                                        .k_stride = c->k.view.row_stride,
                                        .v_stride = c->v.view.row_stride,
-                                       .halves = c->shape.dtype == SOQ_DTYPE_F16};
+                                       .halves = c->shape.dtype == SOQ_DTYPE_F16,
+                                       .halves_from = c->n_packed * c->shape.block_tokens};
 }
 
 void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n)

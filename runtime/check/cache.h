@@ -1,8 +1,9 @@
-/* A KV cache for checks: one group over one slab, whose blocks lie backwards, and the queries, keys and values of every
- * position. */
+/* A KV cache for checks: one group over one slab of each class, whose blocks lie backwards, and the queries, keys and values of
+ * every position. */
 #ifndef SOQ_CHECK_CACHE_H
 #define SOQ_CHECK_CACHE_H
 
+#include "check/coder.h"
 #include "check/reference.h"
 #include "check/rig.h"
 
@@ -25,6 +26,13 @@ struct soq__cache {
     struct soq__matrix q, k, v; /* [n_entries] */
     soq_weight sinks;
     float sink_values[64];
+    /* Where it packs; coders NULL: it does not. */
+    struct soq__coder *coders; /* [2]: keys, values */
+    void *packed_planes;
+    struct soq_kv_coder views[2];
+    soq_buffer packed_slab;
+    uint64_t packed_bytes;
+    uint32_t n_packed; /* the first blocks, so many, are packed */
 };
 
 /* Whether the backend claims the shape; with flags SOQ_OPDESC_... beyond those that the shape has. */
@@ -35,12 +43,21 @@ bool soq__cache_gathers(struct soq__rig *rig, const struct soq__cache_shape *sha
 /* n_entries positions; `more` blocks beyond those that they need. */
 void soq__cache_open(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *shape, uint32_t n_entries,
                      uint32_t more);
+/* The same of a group that packs with coders [2], keys and values, which outlive it. */
+void soq__cache_open_packing(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *shape,
+                             uint32_t n_entries, uint32_t more, struct soq__coder *coders);
 void soq__cache_close(struct soq__cache *c);
 /* A second group of the same shape, `index` in steps, whose blocks lie in the slab of c. */
 soq_kv_group soq__cache_share(struct soq__cache *c, uint32_t index);
 
 /* The block of a table place, as the checks lay them out. */
-uint32_t soq__cache_block(const struct soq__cache *c, uint32_t index);
+soq_block_ref soq__cache_block(const struct soq__cache *c, uint32_t index);
+/* Packs the first n blocks, of which `skip` entries hold nothing. From here on c->k and c->v have, for these, what the codecs
+ * make of them in c->layer. */
+void soq__cache_pack(struct soq__cache *c, uint32_t n, uint32_t skip);
+/* Whether the backend claims the formats of coders [2] for the shape, with flags SOQ_OPDESC_... beyond those it has. */
+bool soq__cache_claimed_packing(struct soq__rig *rig, const struct soq__cache_shape *shape, const struct soq__coder *coders,
+                                uint32_t flags);
 /* Edits that give a slot all its blocks. */
 void soq__cache_map(const struct soq__cache *c, struct soq__rig_step *s, uint32_t slot);
 /* The step's rows [0, n) append positions [first, first + n). */

@@ -72,9 +72,9 @@ static bool sees(const struct soq__ref_attention *a, uint32_t q, uint32_t p)
     return there && p <= q && (a->window == 0 || p + a->window > q || p < a->sinks);
 }
 
-static double kept(const struct soq__ref_attention *a, float x)
+static double kept(const struct soq__ref_attention *a, float x, uint32_t p)
 {
-    return a->halves ? soq__ref_half((double)x) : (double)x;
+    return a->halves && p >= a->halves_from ? soq__ref_half((double)x) : (double)x;
 }
 
 static double score(const struct soq__ref_attention *a, const float *q, uint32_t p)
@@ -83,7 +83,7 @@ static double score(const struct soq__ref_attention *a, const float *q, uint32_t
     double s = 0;
 
     for (uint32_t d = 0; d < a->dk; d++)
-        s += (double)q[d] * kept(a, k[d]);
+        s += (double)q[d] * kept(a, k[d], p);
     s *= a->scale;
     return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
@@ -113,5 +113,5 @@ void soq__ref_attend(const struct soq__ref_attention *a, const float *q, uint32_
     memset(out, 0, a->dv * sizeof *out);
     for (uint32_t p = 0; p <= position; p++)
         for (uint32_t d = 0; d < a->dv && weights[p] > 0; d++)
-            out[d] += weights[p] * kept(a, a->v[p * a->v_stride + d]);
+            out[d] += weights[p] * kept(a, a->v[p * a->v_stride + d], p);
 }

@@ -32,7 +32,8 @@ struct soq__ref_attention {
     const float *sink_logit; /* NULL: none */
     const float *k, *v;
     size_t k_stride, v_stride;      /* floats */
-    bool halves;                    /* the cache keeps half floats */
+    bool halves;                    /* the cache keeps half floats, */
+    uint32_t halves_from;           /* from this position on */
     uint32_t hole_first, hole_last; /* these positions are not there; none: 0, 0 */
 };
 

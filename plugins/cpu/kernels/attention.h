@@ -31,6 +31,7 @@ struct sums {
 /* An item: where its queries come from, and the thread's scratch. Query i is head i % ratio of row i / ratio of the sequence,
  * counted from `first` on. */
 struct item {
+    struct cpu *cpu;
     const struct soq_attention_args *args;
     const struct cpu_group *group;
     const struct soq_step *step;
@@ -42,15 +43,18 @@ struct item {
     uint64_t begin, end;                      /* the entries that its queries may see lie here */
     size_t dk, dv;                            /* widths; dv padded to lanes with zeros */
     float *k, *v;                             /* [dk][TOKENS], [TOKENS][dv] */
-    uint8_t *lines;                           /* ROWS entries of a plane, where they do not lie next to each other */
-    float *scores;                            /* [QUERIES][TOKENS] */
-    float *q, *turned;                        /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
-    uint32_t turned_for;                      /* 1 + the first segment of the class; 0: none */
-    const struct item *ahead;                 /* the item whose tile at entry ahead_at will be wanted next; NULL: not known */
+    float *lines;                             /* ROWS entries of a plane, where they do not lie next to each other */
+    float *decoded[CPU_SIDES];                /* [block_tokens][width], of the tile decoded_from, or NULL */
+    const uint8_t *decoded_from[CPU_SIDES];
+    float *scores;            /* [QUERIES][TOKENS] */
+    float *q, *turned;        /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
+    uint32_t turned_for;      /* 1 + the first segment of the class; 0: none */
+    const struct item *ahead; /* the item whose tile at entry ahead_at will be wanted next; NULL: not known */
     uint64_t ahead_at;
     struct sums part, whole;
     float shares[QUERIES];   /* the probability that an entry with the largest score has */
     uint64_t masks[QUERIES]; /* bit t: the query sees entry t of the tile */
+    uint64_t lying;          /* bit t: the value of entry t is taken as it lies */
     /* Where attention mass is wanted of a query: the weights of all tiles and classes, a slot for each, which is [n] largest
      * scores (-inf: nothing seen) and [n][TOKENS] weights relative to them. */
     bool mass;
@@ -71,9 +75,31 @@ uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin);
 uint64_t cpu_item_store_floats(const struct item *item);
 float *cpu_item_slot(const struct item *item, uint64_t tile, uint32_t class);
 
-/* attention_tile.c. q, scaled, in blocks. */
+/* attention_load.c. q, scaled, in blocks. */
 void cpu_item_load(struct item *item);
-/* part += the tile at entry `begin`, as masks say; seen is their union. The weights go to scores [n][TOKENS]. */
+/* ROWS entries next to each other: F16 or F32 [ROWS][width]. */
+struct rows {
+    const uint8_t *at;
+    uint32_t dtype;
+};
+/* Those from `entry` on: where they are, or widened copies of those that are in `seen`; others may be anything. */
+struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen);
+/* Where the ROWS entries lie that will be wanted at place t of the next tile; `rows`, if that is not known. */
+const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows);
+/* Of the tile at entry `begin` those that are in `seen`: steps of ROWS keys to item->k, values to item->v. */
+void cpu_item_load_keys(struct item *item, uint64_t begin, uint64_t seen);
+void cpu_item_load_values(struct item *item, uint64_t begin, uint64_t seen);
+/* Those of them that lie as F16 in blocks of at least ROWS. */
+uint64_t cpu_item_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen);
+
+VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64)
+        vec_prefetch(p + i);
+}
+
+/* attention_tile.c. part += the tile at entry `begin`, as masks say; seen is their union. The weights go to scores [n][TOKENS].
+ */
 void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen);
 
 /* attention_turn.c. The queries for the class of that segment. */

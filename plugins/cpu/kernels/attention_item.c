@@ -8,12 +8,24 @@ static size_t padded(uint32_t width)
 
 /* ---- Scratch ------------------------------------------------------------------------------------------------------------- */
 
+/* Decoded tiles of both sides. */
+static size_t decoded_floats(const struct cpu_group *group, uint32_t side)
+{
+    return (size_t)group->block_tokens * group->classes[CPU_PLAIN].planes[side].width;
+}
+
+static size_t scratch_floats(const struct cpu_group *group)
+{
+    size_t dk = group->classes[CPU_PLAIN].planes[CPU_KEY].width;
+    size_t dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
+
+    return 2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv + ROWS * (dk > dv ? dk : dv) +
+           decoded_floats(group, CPU_KEY) + decoded_floats(group, CPU_VALUE);
+}
+
 uint64_t cpu_attention_scratch(const struct cpu_group *group)
 {
-    size_t dk = group->key.width, dv = padded(group->value.width);
-
-    return (2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv + ROWS * (dk > dv ? dk : dv)) *
-           sizeof(float);
+    return scratch_floats(group) * sizeof(float);
 }
 
 /* An upper bound: slots of weights for any item of the sequence. */
@@ -51,12 +63,13 @@ uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct 
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,
                       const struct cpu_thread *thread)
 {
+    item->cpu = cpu;
     item->args = args;
     item->group = (const struct cpu_group *)(uintptr_t)args->group;
     item->step = cpu->step;
     item->ratio = args->n_heads / args->n_kv_heads;
-    item->dk = item->group->key.width;
-    item->dv = padded(item->group->value.width);
+    item->dk = args->head_dim_k;
+    item->dv = padded(args->head_dim_v);
     item->k = (float *)thread->scratch;
     item->v = item->k + TOKENS * item->dk;
     item->scores = item->v + TOKENS * item->dv;
@@ -64,8 +77,10 @@ void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_atten
     item->whole.out = item->part.out + QUERIES * item->dv;
     item->q = item->whole.out + QUERIES * item->dv;
     item->turned = item->q + QUERIES * item->dk;
-    item->lines = (uint8_t *)(item->turned + QUERIES * item->dk);
-    item->room = item->turned + QUERIES * item->dk + ROWS * (item->dk > item->dv ? item->dk : item->dv);
+    item->lines = item->turned + QUERIES * item->dk;
+    item->decoded[CPU_KEY] = item->lines + ROWS * (item->dk > item->dv ? item->dk : item->dv);
+    item->decoded[CPU_VALUE] = item->decoded[CPU_KEY] + decoded_floats(item->group, CPU_KEY);
+    item->room = item->k + scratch_floats(item->group);
 }
 
 /* ---- Queries ------------------------------------------------------------------------------------------------------------- */
@@ -233,6 +248,7 @@ bool cpu_item_select(struct item *item, uint64_t number)
         for (uint32_t i = 0; i < item->n; i++)
             item->rows[i] = &step_rows(item->step)[seq->first_row + (item->first + i) / item->ratio];
         item->turned_for = 0;
+        item->decoded_from[CPU_KEY] = item->decoded_from[CPU_VALUE] = NULL;
         item->mass = wants_mass(item, seq->first_row + item->first / item->ratio,
                                 (item->first + item->n - 1) / item->ratio - item->first / item->ratio + 1);
         find_bounds(item);

@@ -1,171 +1,16 @@
 /* One tile of keys and values against the queries of an item.
  *
- * Keys are widened to F32 and transposed, so that lanes are entries; a score sums over the head's width in order. Values are
- * widened as they lie, so that lanes are columns; sums over entries go in order, and entries that a query does not see are not
- * touched. Queries are taken BLOCK at a time: their sums of four vectors stay in registers. */
+ * Of keys lanes are entries; a score sums over the head's width in order. Of values lanes are columns; sums over entries go in
+ * order, and entries that a query does not see are not touched. Queries are taken BLOCK at a time: their sums of four vectors
+ * stay in registers. */
 #include <math.h>
 
 #include "kernels/attention.h"
 
-/* Queries so few that nothing is gained by loading keys and values first: they are taken as they lie. */
+/* Queries so few that nothing is gained by loading keys and values in F16 first: they are taken as they lie. */
 static bool few(const struct item *item)
 {
-    const struct cpu_plane *k = &item->group->key, *v = &item->group->value;
-
-    return item->n <= BLOCK && k->dtype == SOQ_DTYPE_F16 && v->dtype == SOQ_DTYPE_F16 && k->width % 8 == 0 &&
-           v->width % CPU_LANES == 0 && item->group->block_tokens >= ROWS;
-}
-
-/* ---- Loads --------------------------------------------------------------------------------------------------------------- */
-
-void cpu_item_load(struct item *item)
-{
-    const struct soq_attention_args *args = item->args;
-    double scale = args->softcap > 0.0f ? args->scale : args->scale * LOG2E;
-
-    for (uint32_t i = 0; i < item->n; i++) {
-        uint32_t row = (uint32_t)(item->rows[i] - step_rows(item->step));
-        const float *src = cpu_view_row(&args->q, row) + (size_t)cpu_item_head(item, i) * item->dk;
-        float *q = item->q + i / BLOCK * item->dk * BLOCK + i % BLOCK;
-
-        for (size_t d = 0; d < item->dk; d++)
-            q[d * BLOCK] = (float)(src[d] * scale);
-    }
-}
-
-static size_t element_bytes(const struct cpu_plane *plane)
-{
-    return plane->dtype == SOQ_DTYPE_F32 ? 4 : 2;
-}
-
-/* An entry's row in a plane; NULL: its block is not there. */
-static const uint8_t *row_of(const struct item *item, const struct cpu_plane *plane, uint64_t entry)
-{
-    uint32_t tokens = item->group->block_tokens;
-    const uint8_t *block = cpu_block(item->group, item->seq->slot, (uint32_t)(entry / tokens));
-
-    return block ? block + plane->offset + ((uint64_t)item->args->layer * plane->heads + item->kv_head) * plane->tile_bytes +
-                       entry % tokens * plane->width * element_bytes(plane)
-                 : NULL;
-}
-
-/* The rows of ROWS entries, next to each other: where they are, or copies of those that somebody sees. */
-static const uint8_t *rows_of(const struct item *item, const struct cpu_plane *plane, uint64_t entry, uint64_t seen)
-{
-    uint32_t tokens = item->group->block_tokens;
-    size_t bytes = plane->width * element_bytes(plane);
-
-    if (tokens >= ROWS)
-        return row_of(item, plane, entry);
-    for (uint32_t t = 0; t < ROWS; t++)
-        if (seen >> t & 1)
-            memcpy(item->lines + t * bytes, row_of(item, plane, entry + t), bytes);
-    return item->lines;
-}
-
-/* Where the rows of the ROWS entries lie that will be wanted at this place of the next tile; those at hand, if that is not
- * known. */
-static const uint8_t *rows_ahead(const struct item *item, const struct cpu_plane *plane, uint32_t t, const uint8_t *rows)
-{
-    uint64_t entry = item->ahead_at + t;
-    const uint8_t *ahead = NULL;
-
-    if (item->ahead && entry < item->ahead->end && item->group->block_tokens >= ROWS)
-        ahead = row_of(item->ahead, plane, entry);
-    return ahead ? ahead : rows;
-}
-
-VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        vec_prefetch(p + i);
-}
-
-/* out[d][TOKENS] = columns of ROWS rows. */
-static void transpose_f16(const uint8_t *rows, const uint8_t *ahead, size_t width, float *out)
-{
-    size_t d = 0;
-
-    for (; d + 8 <= width; d += 8) {
-        column16 columns[8];
-
-        column16_load8(rows + d * 2, width * 2, columns);
-        fetch(ahead + d * 2 * ROWS, 8 * 2 * ROWS);
-        for (uint32_t i = 0; i < 8; i++)
-            for (uint32_t part = 0; part < ROWS / CPU_LANES; part++)
-                vf_store(out + (d + i) * TOKENS + part * CPU_LANES, column16_part(&columns[i], part));
-    }
-    for (uint32_t t = 0; t < ROWS && d < width; t++) {
-        uint16_t rest[8] = {0};
-        f32x8 x;
-
-        memcpy(rest, rows + (t * width + d) * 2, (width - d) * 2);
-        x = f32x8_from_f16(rest);
-        for (size_t i = d; i < width; i++)
-            out[i * TOKENS + t] = x[i - d];
-    }
-}
-
-static void transpose_f32(const uint8_t *rows, size_t width, float *out)
-{
-    for (size_t d = 0; d < width; d++)
-        for (uint32_t t = 0; t < ROWS; t++)
-            memcpy(out + d * TOKENS + t, rows + (t * width + d) * sizeof(float), sizeof(float));
-}
-
-static void load_keys(struct item *item, uint64_t begin, uint64_t seen)
-{
-    const struct cpu_plane *plane = &item->group->key;
-
-    for (uint32_t t = 0; t < TOKENS; t += ROWS) {
-        const uint8_t *rows;
-
-        if (!(seen >> t & 0xffff))
-            continue;
-        rows = rows_of(item, plane, begin + t, seen >> t);
-        if (plane->dtype == SOQ_DTYPE_F32)
-            transpose_f32(rows, plane->width, item->k + t);
-        else
-            transpose_f16(rows, rows_ahead(item, plane, t, rows), plane->width, item->k + t);
-    }
-}
-
-static void load_value(const struct cpu_plane *plane, const uint8_t *src, size_t dv, float *out)
-{
-    size_t whole = plane->width & ~(size_t)7, size = element_bytes(plane);
-    uint8_t rest[32] = {0};
-
-    if (size == 4)
-        memcpy(out, src, whole * sizeof *out);
-    else
-        for (size_t d = 0; d < whole; d += 8)
-            f32x8_store(out + d, f32x8_from_f16(src + d * 2));
-    if (whole == dv)
-        return;
-    memset(out + whole, 0, (dv - whole) * sizeof *out);
-    memcpy(rest, src + whole * size, (plane->width - whole) * size);
-    if (whole < plane->width)
-        f32x8_store(out + whole, size == 4 ? f32x8_load((const float *)(const void *)rest) : f32x8_from_f16(rest));
-}
-
-static void load_values(struct item *item, uint64_t begin, uint64_t seen)
-{
-    const struct cpu_plane *plane = &item->group->value;
-    size_t bytes = plane->width * element_bytes(plane);
-
-    for (uint32_t t = 0; t < TOKENS; t += ROWS) {
-        const uint8_t *rows, *ahead;
-
-        if (!(seen >> t & 0xffff))
-            continue;
-        rows = rows_of(item, plane, begin + t, seen >> t);
-        ahead = rows_ahead(item, plane, t, rows);
-        for (uint32_t i = 0; i < ROWS; i++) {
-            fetch(ahead + i * bytes, bytes);
-            if (seen >> (t + i) & 1)
-                load_value(plane, rows + i * bytes, item->dv, item->v + (t + i) * item->dv);
-        }
-    }
+    return item->n <= BLOCK && item->dk % 8 == 0 && item->args->head_dim_v % CPU_LANES == 0;
 }
 
 /* ---- Scores -------------------------------------------------------------------------------------------------------------- */
@@ -256,15 +101,16 @@ static void score_block(uint32_t n_q, const float *q, const float *k, size_t dk,
     }
 }
 
-static void score_few(const struct item *item, const float *q, uint64_t begin, uint64_t seen, float *out)
+/* Entries in `seen`, in F16 as they lie. */
+static void score_few(struct item *item, const float *q, uint64_t begin, uint64_t seen, float *out)
 {
     for (uint32_t t = 0; t < TOKENS; t += ROWS) {
         const uint8_t *rows, *ahead;
 
         if (!(seen >> t & 0xffff))
             continue;
-        rows = row_of(item, &item->group->key, begin + t);
-        ahead = rows_ahead(item, &item->group->key, t, rows);
+        rows = cpu_item_rows(item, CPU_KEY, begin + t, seen >> t).at;
+        ahead = cpu_item_rows_ahead(item, CPU_KEY, t, rows);
         FOR_QUERIES(item->n, score_rows, q, rows, ahead, item->dk, out + t);
     }
 }
@@ -376,49 +222,51 @@ static void add_loaded(const struct item *item, uint32_t n_q, const float *weigh
 }
 
 /* The same, in F16 as they lie. */
-static void add_rows(const struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
+static void add_rows(struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
                      float *out)
 {
-    const struct cpu_plane *plane = &item->group->value;
-
     for (uint32_t t = from, n; t < to; t += n) {
-        const uint8_t *v = row_of(item, plane, begin + t), *ahead = rows_ahead(item, plane, t, v);
+        const uint8_t *v = cpu_item_rows(item, CPU_VALUE, begin + t, 1).at;
+        const uint8_t *ahead = cpu_item_rows_ahead(item, CPU_VALUE, t, v);
 
         n = ROWS - t % ROWS < to - t ? ROWS - t % ROWS : to - t;
         FOR_QUERIES(n_q, add_columns, true, weights + t, n, v, ahead, item->dv, out);
     }
 }
 
-/* The end of the run of entries from `from` on that the same ones of the n_q queries see. */
-static uint32_t run_end(const uint64_t *masks, uint32_t n_q, uint32_t from)
-{
-    uint32_t end = TOKENS;
-
-    for (uint32_t i = 0; i < n_q; i++) {
-        uint64_t rest = masks[i] >> from, other = rest & 1 ? ~rest : rest;
-        uint32_t n = other ? (uint32_t)__builtin_ctzll(other) : TOKENS;
-
-        end = n < end - from ? from + n : end;
-    }
-    return end;
-}
-
-static void add_run(const struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
+static void add_run(struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
                     float *out)
 {
-    if (few(item))
+    if (item->lying >> from & 1)
         add_rows(item, n_q, weights, begin, from, to, out);
     else
         add_loaded(item, n_q, weights, from, to, out);
 }
 
-static void add_seen(const struct item *item, uint32_t first, uint32_t n_q, uint64_t begin, uint64_t any, const float *weights)
+/* Bit t: entries t and t + 1 are taken alike. */
+static uint64_t borders(uint64_t bits)
+{
+    return bits ^ bits >> 1;
+}
+
+/* The end of the run of entries from `from` on that the same ones of the n_q queries see, and that are taken alike. */
+static uint32_t run_end(const struct item *item, const uint64_t *masks, uint32_t n_q, uint32_t from)
+{
+    uint64_t any = borders(item->lying);
+
+    for (uint32_t i = 0; i < n_q; i++)
+        any |= borders(masks[i]);
+    any = (any & UINT64_MAX >> 1) >> from;
+    return any ? from + (uint32_t)__builtin_ctzll(any) + 1 : TOKENS;
+}
+
+static void add_seen(struct item *item, uint32_t first, uint32_t n_q, uint64_t begin, uint64_t any, const float *weights)
 {
     const uint64_t *masks = item->masks + first;
     float *out = item->part.out + first * item->dv;
 
     while (any) {
-        uint32_t from = (uint32_t)__builtin_ctzll(any), to = run_end(masks, n_q, from), n = 0;
+        uint32_t from = (uint32_t)__builtin_ctzll(any), to = run_end(item, masks, n_q, from), n = 0;
 
         for (uint32_t i = 0; i < n_q; i++)
             n += (uint32_t)(masks[i] >> from & 1);
@@ -450,20 +298,21 @@ static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t 
 
 void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen)
 {
-    if (few(item)) {
-        score_few(item, q, begin, seen, scores);
-        sum_block(item, 0, item->n, begin, seen, scores);
-        return;
-    }
-    load_keys(item, begin, seen);
-    load_values(item, begin, seen);
+    uint64_t lying = few(item) ? cpu_item_halves(item, CPU_KEY, begin, seen) : 0, loaded = seen & ~lying;
+
+    item->lying = few(item) ? cpu_item_halves(item, CPU_VALUE, begin, seen) : 0;
+    cpu_item_load_keys(item, begin, loaded);
+    cpu_item_load_values(item, begin, seen & ~item->lying);
     for (uint32_t first = 0, n_q; first < item->n; first += n_q) {
+        float *out = scores + first * TOKENS;
         uint64_t any = 0;
 
         n_q = item->n - first < BLOCK ? item->n - first : BLOCK;
         for (uint32_t i = first; i < first + n_q; i++)
             any |= item->masks[i];
-        score_block(n_q, q + first * item->dk, item->k, item->dk, any, scores + first * TOKENS);
-        sum_block(item, first, n_q, begin, any, scores + first * TOKENS);
+        score_block(n_q, q + first * item->dk, item->k, item->dk, any & loaded, out);
+        if (lying)
+            score_few(item, q, begin, lying, out);
+        sum_block(item, first, n_q, begin, any, out);
     }
 }

@@ -1,0 +1,34 @@
+/* A KV codec for checks of backends, of any format that soquete/kv.h describes: written after the description there, slowly,
+ * and sharing nothing with plugins. */
+#ifndef SOQ_CHECK_CODER_H
+#define SOQ_CHECK_CODER_H
+
+#include <stdbool.h>
+
+#include "soquete/kv.h"
+
+/* The parts of a format that are chosen; the rest follows from them and the tile's shape. OPAQUE tiles hold the numbers negated
+ * and backwards. */
+struct soq__coder_spec {
+    const char *name;
+    uint32_t kind, bits, group_tokens, group_dims, symmetric, rotation, dtype;
+    const float *codebook; /* [1 << bits] */
+};
+
+struct soq__coder {
+    struct soq_kv_format format;
+    uint32_t role, tokens, width;
+    float signs[512];
+    double levels[256]; /* the values of codes before their scale */
+};
+
+/* group_tokens, group_dims 0: all of the tile's. */
+void soq__coder_init(struct soq__coder *coder, const struct soq__coder_spec *spec, uint32_t role, uint32_t tokens,
+                     uint32_t width);
+/* What backends get. */
+struct soq_kv_coder soq__coder_view(struct soq__coder *coder);
+/* [tokens][width] and back, as the view does; false: out of memory. */
+bool soq__coder_encode(const struct soq__coder *coder, const float *src, uint8_t *dst);
+void soq__coder_decode(const struct soq__coder *coder, const uint8_t *src, float *dst);
+
+#endif
