@@ -43,12 +43,12 @@ void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
     for (uint32_t i = 0; i < kv->n_pools; i++) {
         struct pool_stats s = stats_of(kv, i);
 
-        fprintf(
-            stream,
-            "  pool %-3u %u layers from %u, %u groups: %llu %sblocks of %llu bytes: %llu bytes in %llu slabs of %llu bytes\n",
-            i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, s.packed ? "packed " : "",
-            (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes, (unsigned long long)s.slabs,
-            (unsigned long long)s.slab_bytes);
+        fprintf(stream,
+                "  pool %-3u %u layers from %u, %u groups: %llu %sblocks of %llu bytes: %llu bytes in %llu slabs, which take "
+                "%llu\n",
+                i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, s.packed ? "packed " : "",
+                (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes, (unsigned long long)s.slabs,
+                (unsigned long long)s.slab_bytes);
     }
     fprintf(stream, "%s", soq__term_reset(stream));
 }

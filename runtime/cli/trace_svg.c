@@ -7,20 +7,25 @@
 /* In pixels. */
 enum { WIDTH = 1000, LEFT = 84, RIGHT = 20, TOP = 56, BOTTOM = 44, GAP = 3 /* between layers */ };
 
+/* Plain colours, which the dark ones replace where a viewer knows of them: many know neither variables nor @media. */
 static const char style[] =
     "<style>\n"
-    "  svg { color-scheme: light dark; --paper: #fff; --ink: #1c1e21; --dim: #6b7078; --line: #eceef1; --mark: #1a5fb4; }\n"
-    "  @media (prefers-color-scheme: dark) {\n"
-    "    svg { --paper: #16181c; --ink: #e8eaed; --dim: #9aa0a8; --line: #23262c; --mark: #78aeed; }\n"
-    "  }\n"
-    "  text { font: 12px system-ui, sans-serif; fill: var(--dim); }\n"
-    "  .title { font-size: 16px; fill: var(--ink); }\n"
+    "  text { font: 12px system-ui, sans-serif; fill: #6b7078; }\n"
+    "  .title { font-size: 16px; fill: #1c1e21; }\n"
     "  .right { text-anchor: end; }\n"
     "  .mid { text-anchor: middle; }\n"
-    "  .paper { fill: var(--paper); }\n"
-    "  .row { fill: var(--line); }\n"
-    "  .kept { stroke: var(--mark); }\n"
-    "  .axis { stroke: var(--dim); }\n"
+    "  .paper { fill: #fff; }\n"
+    "  .row { fill: #eceef1; }\n"
+    "  .kept { stroke: #1a5fb4; }\n"
+    "  .axis { stroke: #6b7078; }\n"
+    "  @media (prefers-color-scheme: dark) {\n"
+    "    text { fill: #9aa0a8; }\n"
+    "    .title { fill: #e8eaed; }\n"
+    "    .paper { fill: #16181c; }\n"
+    "    .row { fill: #23262c; }\n"
+    "    .kept { stroke: #78aeed; }\n"
+    "    .axis { stroke: #9aa0a8; }\n"
+    "  }\n"
     "</style>\n";
 
 struct picture {

@@ -84,7 +84,10 @@ def picture():
             at = got[-1] + 1
         assert got == list(range(4)) + list(range(84 + layer, 100)), got
     style = root.find(space + "style").text
-    assert "prefers-color-scheme: dark" in style
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name in ["text", ".title", ".paper", ".row", ".kept", ".axis"]:
+        assert all(re.search(r"^ +%s {.*#[0-9a-f]{3,6};" % re.escape(name), part, re.M) for part in (light, dark)), style
+    assert "var(" not in style, "many viewers know no variables"
     texts = [t.text for t in root.findall(space + "text")]
     assert {"layer 0", "layer 1", "layer 2", "0", "50", "100"} <= set(texts), texts
     assert any("after 100 tokens: 19 of 100 entries" in t for t in texts), texts
