@@ -364,6 +364,7 @@ static int work_select(struct soq__kit *kit, void *self, const struct soq_kv_sha
     struct soq__policy p = {.kit = kit, .ops = kit->role->ops.kv_policy, .self = self, .shape = *shape, .plan = *plan};
     uint32_t n = 64;
 
+    SOQ__EXPECT(kit, p.ops->select && p.ops->budget, "selects without select() and budget()");
     while (n < shape->context && p.ops->budget(self, 0, n, n) >= (uint64_t)n * shape->n_kv_heads)
         n *= 2;
     return soq__policy_work_select(&p, n, err);

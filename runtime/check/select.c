@@ -431,6 +431,17 @@ static void check_again(struct soq__kit *kit)
 
 /* ---- Work */
 
+/* For the report of a crash: what the plan did not ask for is not there. */
+static const char *what_heads_have(uint32_t needs)
+{
+    bool mass = needs & SOQ_NEED_MASS, keys = needs & SOQ_NEED_KEYS;
+
+    return mass && keys ? "masses and keys"
+           : mass       ? "masses, and no keys"
+           : keys       ? "keys, and no masses"
+                        : "no masses and no keys";
+}
+
 int soq__policy_work_select(struct soq__policy *p, uint32_t n, struct soq_error *err)
 {
     uint64_t bytes = p->ops->scratch.fixed + p->ops->scratch.per_entry * n;
@@ -452,6 +463,7 @@ int soq__policy_work_select(struct soq__policy *p, uint32_t n, struct soq_error 
         .scratch = soq__kit_guard(p->kit, (size_t)bytes, 64),
     };
 
+    soq__kit_at(p->kit, "select(): needs of the plan are %x, so heads have %s", p->plan.needs, what_heads_have(p->plan.needs));
     for (uint32_t i = 0; i < n; i++)
         positions[i] = keep[i] = i;
     fill_mass(mass, n, selection.n_queries, 5);

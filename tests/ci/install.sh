@@ -54,7 +54,8 @@ new_policy() { # what `soquete new` writes builds against the stage, passes the 
 pc_variables() {
     local pc="env PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config soquete"
     [ "$($pc --variable=abi)" = 0 ] && [ "$($pc --variable=plugindir)" = "$($pc --variable=manifestdir)" ] &&
-        [ "$($pc --variable=plugindir)" = /usr/local/lib/soquete/plugins-0 ]
+        [ "$($pc --variable=plugindir)" = /usr/local/lib/soquete/plugins-0 ] &&
+        [ "$($pc --variable=docdir)" = /usr/local/share/doc/soquete ]
 }
 
 finds_plugins() { # the installed plugins, and no others
@@ -74,9 +75,9 @@ ensure_build
 try 'make install' make -C build install DESTDIR="$stage"
 try 'program, library, headers, plugins, manual, configuration' \
     installed bin/soquete lib/libsoquete.so include/soquete/soquete.h include/soquete/plugin.h lib/pkgconfig/soquete.pc \
-    lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini
+    lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini share/doc/soquete/policy-guide.md
 try 'the library shows soq_* only' exports
-try 'pkg-config: abi, plugindir, manifestdir' pc_variables
+try 'pkg-config: abi, plugindir, manifestdir, docdir' pc_variables
 try 'a program built with pkg-config' embed
 try 'a policy built with pkg-config is found' policy
 try 'a new policy' new_policy

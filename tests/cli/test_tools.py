@@ -259,6 +259,19 @@ def perplexity_chunks():
 
 
 @test
+def perplexity_policies():
+    """a policy that selects does so behind the first half of a chunk; what drops nothing changes no bit."""
+    args = ["perplexity", "-m", LLAMA, "-c", 256, "--json", "--chunks", 1]
+    text = "kalomi tenu saro. It's 12345 o'clock, isn't it? " * 12
+    full = soquete(*args, text=text).json()
+    for policy in ["snapkv", "h2o", "random", "streaming"]:
+        options = ["--kv.policy=" + policy, "--kv.snapkv.window=8", "--kv.h2o.recent=8", "--kv.%s.capacity=%d"]
+        few, all_ = (soquete(*args, *options[:-1], options[-1] % (policy, n), text=text).json() for n in (10, 256))
+        assert few["tokens"] == full["tokens"] and abs(few["ppl"] / full["ppl"] - 1) > 1e-4, (policy, few, full)
+        assert all_["ppl"] == full["ppl"], (policy, all_, full)
+
+
+@test
 @needs_smollm
 def perplexity_smollm():
     """SmolLM2 finds English likely and noise not."""

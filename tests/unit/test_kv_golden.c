@@ -1,6 +1,6 @@
 /* Eviction end to end against the published implementations: for every case of kv-golden a model runs the prompt under the
  * policy, and the positions that it keeps, the logits behind them and the greedy tokens must be the reference's. f32 cache and
- * activations, on every CPU variant that this machine runs. */
+ * activations, on every backend that this machine can run. */
 #include <jansson.h>
 #include <math.h>
 
