@@ -128,15 +128,6 @@ static int standard_check(void *self, const struct soq_sampling *sampling, uint3
 
 /* ---- One token */
 
-static uint32_t first_at(const float *logits, float value)
-{
-    uint32_t token = 0;
-
-    while (logits[token] != value)
-        token++;
-    return token;
-}
-
 static uint32_t draw(const struct soq_sampling *sampling, const struct soq_sampler_row *row, float max, uint32_t *n_out)
 {
     struct pool pool;
@@ -146,6 +137,23 @@ static uint32_t draw(const struct soq_sampling *sampling, const struct soq_sampl
     pool_top_p(&pool, sampling->top_p);
     pool_min_p(&pool, sampling->min_p);
     return pool_draw(&pool, sampling->temperature, philox_uniform(sampling->seed, row->position, STREAM_DRAW), n_out);
+}
+
+/* Bias, penalties, mask; the largest logit that they leave. */
+static int change(const struct soq_sampling *sampling, const struct soq_sampler_row *row, float *max_out, struct soq_error *err)
+{
+    int rc;
+
+    standard_adjust(sampling, row);
+    if (row->mask)
+        standard_mask(row->mask, row->logits, row->n_vocab);
+    rc = standard_settle(row->logits, row->n_vocab, max_out, err);
+    if (rc)
+        return rc;
+    if (*max_out == -INFINITY)
+        return plugin_fail(err, SOQ_EINVAL, "sampler standard: no token is left at position %u; mask and logit_bias forbid all",
+                           row->position);
+    return 0;
 }
 
 static int standard_sample(void *self, void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
@@ -166,18 +174,13 @@ static int standard_sample(void *self, void *state, const struct soq_sampling *s
                            row->n_vocab);
     raw_sum = standard_sum_exp(row->logits, row->n_vocab, raw_max);
 
-    standard_adjust(sampling, row);
-    if (row->mask)
-        standard_mask(row->mask, row->logits, row->n_vocab);
-    rc = standard_settle(row->logits, row->n_vocab, &max, err);
+    max = raw_max;
+    if (standard_changes(sampling, row))
+        rc = change(sampling, row, &max, err);
     if (rc)
         return rc;
-    if (max == -INFINITY)
-        return plugin_fail(err, SOQ_EINVAL, "sampler standard: no token is left at position %u; mask and logit_bias forbid all",
-                           row->position);
-
     if (sampling->temperature == 0 || sampling->top_k == 1)
-        token = first_at(row->logits, max);
+        token = standard_first(row->logits, row->n_vocab, max);
     else
         token = draw(sampling, row, max, &n);
     sampled_out->token = (int32_t)token;

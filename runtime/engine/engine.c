@@ -1,5 +1,6 @@
 /* Putting an engine together from a model and the plugins that the configuration names; waiting for a job. */
 #include "engine/engine.h"
+#include "engine/draw.h"
 #include "engine/identity.h"
 #include "engine/jobs.h"
 
@@ -283,12 +284,14 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
     size_t n_vocab = e->model->hparams.dim[SOQ__DIM_VOCAB];
     const struct soq__instance *head = &e->exec.instances[e->net.output.at];
     bool on_host = strcmp(head->ops->domain, "host") == 0;
+    int rc = soq__draw_init(&e->draw, (uint32_t)n_vocab, e->max_sequences, err);
 
-    e->scratch = soq__alloc_array(n_vocab, sizeof *e->scratch);
+    if (rc)
+        return rc;
     e->in_flight = soq__alloc_array(e->max_sequences, sizeof(const atomic_bool *));
     if (!on_host)
         e->logits = soq__alloc_array(n_vocab, sizeof(float) * e->max_outputs);
-    if (!e->scratch || !e->in_flight || (!on_host && !e->logits))
+    if (!e->in_flight || (!on_host && !e->logits))
         return soq__fail(err, SOQ_ENOMEM, "out of memory for logits");
     return soq__step_init(&e->step, e->max_rows, e->max_sequences, e->max_outputs, soq__kv_max_segments(&e->kv), err);
 }
@@ -380,7 +383,7 @@ void soq__engine_free(struct soq__engine *e)
     soq__policies_done(&e->policies);
     soq__pool_free(e->pool);
     soq__free(e->logits);
-    soq__free(e->scratch);
+    soq__draw_done(&e->draw);
     soq__free(e->in_flight);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);

@@ -70,6 +70,8 @@ struct soq__job {
     bool was_admitted;                              /* it has run, even if it waits again */
     uint32_t n_overtaken;                           /* by jobs that came later */
     uint32_t step_rows, step_outputs, first_output; /* in the step being planned */
+    struct soq_sampled drawn;                       /* the token after it, with draw_rc 0 */
+    int draw_rc;
 };
 
 struct soq__engine_params {
@@ -80,6 +82,14 @@ struct soq__engine_params {
     bool place_only;      /* decide who runs what and no more: an engine to look at and to free */
     soq__load_progress *progress;
     void *progress_arg;
+};
+
+/* The next tokens of a step: draw.h. */
+struct soq__draw {
+    uint32_t threads, n;
+    uint32_t *scratch;      /* [threads][n_vocab] for the sampler */
+    float *logits;          /* of the step */
+    struct soq__job **jobs; /* [n], room for max_sequences */
 };
 
 struct soq__engine {
@@ -102,8 +112,8 @@ struct soq__engine {
     struct soq__net net;
     struct soq__step_builder step;
     uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;
-    float *logits;     /* [max_outputs * n_vocab] on the host; NULL when the backend's memory is the host's */
-    uint32_t *scratch; /* [n_vocab] for the sampler */
+    float *logits; /* [max_outputs * n_vocab] on the host; NULL when the backend's memory is the host's */
+    struct soq__draw draw;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a step ended, a job was drained, queued or done */
     bool stepping;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/admit.h"
+#include "engine/draw.h"
 #include "engine/jobs.h"
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -117,24 +118,6 @@ static void plan(struct soq__engine *e)
 
 /* ---- After the forward pass ------------------------------------------------------------------------------------------ */
 
-/* Draws the next token from the job's last row. */
-static int sample(struct soq__engine *e, struct soq__job *job, float *logits, struct soq_sampled *out)
-{
-    struct soq__sequence *seq = job->seq;
-    struct soq_sampler_row row = {
-        .struct_size = sizeof row,
-        .n_vocab = e->net.logits.cols,
-        .logits = logits,
-        .scratch = e->scratch,
-        .history = seq->tokens,
-        .n_history = seq->n_tokens,
-        .position = seq->n_tokens,
-    };
-
-    *out = (struct soq_sampled){.struct_size = sizeof *out};
-    return e->sampler.plugin->ops.sampler->sample(e->sampler.self, seq->sampler_state, &job->sampling, &row, out, &job->err);
-}
-
 static bool ends_generation(const struct soq__engine *e, const struct soq__job *job, int32_t token)
 {
     return !job->ignore_eog && e->model->tokenizer && soq__tokenizer_is_eog(e->model->tokenizer, token);
@@ -171,16 +154,14 @@ static void deliver_logits(struct soq__engine *e, struct soq__job *job, const fl
         job->logits_from = first + job->step_outputs;
 }
 
-/* Logits out, rows committed, next token drawn, end noticed. */
-static void advance(struct soq__engine *e, struct soq__job *job, const float *logits)
+/* Rows committed, next token taken, end noticed. */
+static void advance(struct soq__engine *e, struct soq__job *job)
 {
     struct soq__sequence *seq = job->seq;
     uint32_t end = seq->kv.n_committed + job->step_rows;
     bool prompt_ends = !job->n_generated && end == seq->n_tokens;
-    struct soq_sampled sampled;
     int rc;
 
-    deliver_logits(e, job, logits);
     if (seq->root && end / e->kv.block_tokens > seq->kv.n_committed / e->kv.block_tokens) /* before anything is evicted */
         soq__prefix_publish(&e->prefix, seq->root, &seq->kv, seq->tokens, end, soq__clock_now());
     rc = soq__kv_commit(&seq->kv, job->step_rows, &job->err);
@@ -191,11 +172,9 @@ static void advance(struct soq__engine *e, struct soq__job *job, const float *lo
             soq__job_done(e, job, SOQ_REASON_LENGTH);
             return;
         }
-        rc = sample(e, job,
-                    (float *)(uintptr_t)logits + (size_t)(job->first_output + job->step_outputs - 1) * e->net.logits.cols,
-                    &sampled);
+        rc = job->draw_rc;
         if (!rc)
-            rc = accept(e, job, &sampled);
+            rc = accept(e, job, &job->drawn);
     }
     if (rc < 0)
         soq__job_failed(e, job, rc, &job->err);
@@ -252,10 +231,14 @@ bool soq__engine_step(struct soq__engine *e)
         return true;
     }
     soq__kv_delivered(&e->kv);
+    for (struct soq__job *job = e->jobs; job; job = job->next)
+        if (job->step_rows)
+            deliver_logits(e, job, logits);
+    soq__draw_all(e, (float *)(uintptr_t)logits);
     for (struct soq__job *job = e->jobs; job; job = next) {
         next = job->next;
         if (job->step_rows)
-            advance(e, job, logits);
+            advance(e, job);
     }
     return true;
 }

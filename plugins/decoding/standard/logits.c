@@ -80,6 +80,32 @@ int standard_settle(float *logits, uint32_t n_vocab, float *max_out, struct soq_
     return 0;
 }
 
+/* Looks for the block with it first: a loop that may stop anywhere is none of vectors. */
+INLINE uint32_t first_of(const float *logits, uint32_t n_vocab, float value)
+{
+    uint32_t i = 0;
+
+    for (uint32_t any = 0; i + BLOCK <= n_vocab; i += BLOCK) {
+        for (uint32_t j = 0; j < BLOCK; j++)
+            any |= logits[i + j] == value;
+        if (any)
+            break;
+    }
+    while (logits[i] != value)
+        i++;
+    return i;
+}
+
+WIDE static uint32_t first_wide(const float *logits, uint32_t n_vocab, float value)
+{
+    return first_of(logits, n_vocab, value);
+}
+
+uint32_t standard_first(const float *logits, uint32_t n_vocab, float value)
+{
+    return has_wide() ? first_wide(logits, n_vocab, value) : first_of(logits, n_vocab, value);
+}
+
 INLINE double sum_exp_of(const float *logits, uint32_t n_vocab, float max)
 {
     double sum = 0;
@@ -160,6 +186,11 @@ static uint32_t first_penalised(const struct soq_sampling *s, const struct soq_s
     if (s->repeat_last_n < 0 || (uint32_t)s->repeat_last_n > row->n_history)
         return 0;
     return row->n_history - (uint32_t)s->repeat_last_n;
+}
+
+bool standard_changes(const struct soq_sampling *sampling, const struct soq_sampler_row *row)
+{
+    return sampling->n_bias || row->mask || first_penalised(sampling, row) < row->n_history;
 }
 
 static const struct soq_logit_bias *bias_at(const struct soq_sampling *s, uint32_t i)

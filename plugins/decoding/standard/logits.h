@@ -2,6 +2,7 @@
 #ifndef STANDARD_LOGITS_H
 #define STANDARD_LOGITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "half.h"
@@ -31,12 +32,18 @@ static inline float exp_negative(float x)
  * all others -INFINITY, which is the limit. A NaN is refused, naming the token. */
 int standard_settle(float *logits, uint32_t n_vocab, float *max_out, struct soq_error *err);
 
+/* The first token with that logit; there is one. */
+uint32_t standard_first(const float *logits, uint32_t n_vocab, float value);
+
 /* Sum of e^(logit - max); the order of summation depends on n_vocab alone. */
 double standard_sum_exp(const float *logits, uint32_t n_vocab, float max);
 
 /* Bias, then penalties, in place. row->scratch keeps what standard_raw needs; it may not be changed in between. Tokens of the
  * history or of the bias list that are no tokens are passed over. Of several biases for one token the first counts. */
 void standard_adjust(const struct soq_sampling *sampling, const struct soq_sampler_row *row);
+
+/* True if bias, penalties or a mask may change a logit. */
+bool standard_changes(const struct soq_sampling *sampling, const struct soq_sampler_row *row);
 
 /* -INFINITY to all that the mask forbids: bit t % 32 of word t / 32 is token t. */
 void standard_mask(const uint32_t *mask, float *logits, uint32_t n_vocab);
