@@ -32,7 +32,7 @@ const uint8_t *cpu_weight_spans(const struct cpu_weight *weight, uint64_t group,
     const uint8_t *rows[CPU_LANES] = {NULL};
 
     if (weight->packed)
-        return weight->packed + group * weight->group_bytes + first * cpu_span_bytes(weight->format);
+        return weight->packed + group * weight->group_bytes + (first ? first * cpu_span_bytes(weight->format) : 0);
     for (uint64_t i = 0; i < CPU_LANES && group * CPU_LANES + i < weight->rows; i++)
         rows[i] = weight->source + (group * CPU_LANES + i) * weight->row_bytes + first * weight->format->bytes;
     cpu_pack(weight->format, rows, n, scratch);

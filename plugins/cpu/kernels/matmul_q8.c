@@ -16,6 +16,9 @@ enum {
     AHEAD_BYTES = 4096, /* that weights are asked for before they are used */
 };
 
+/* Rows are registers: their loops must be unrolled before the compiler looks for arrays. */
+#define EACH_ROW(r, rows) _Pragma("GCC unroll 8") for (uint32_t r = 0; r < (rows); r++)
+
 /* What a kernel knows of its type at compile time. */
 struct shape {
     uint32_t blocks; /* of a span */
@@ -24,10 +27,10 @@ struct shape {
     bool has_min, lookup;
 };
 
-/* Of row r in a block of a strip: the codes of a step, a header in every lane. */
-VEC_INLINE vb x_codes(const uint8_t *x, uint32_t rows, uint32_t step, uint32_t r)
+/* Of row r in a block of a strip: where the codes of a step are, a header in every lane. */
+VEC_INLINE const uint8_t *x_codes(const uint8_t *x, uint32_t rows, uint32_t step, uint32_t r)
 {
-    return vb_splat4(x + (step * rows + r) * 4);
+    return x + (step * rows + r) * 4;
 }
 
 enum header { SCALE, SUM, MINUS, HALF };
@@ -73,17 +76,17 @@ VEC_INLINE void dot_steps(struct shape s, uint32_t rows, const uint8_t *codes, u
     for (uint32_t step = first; step < first + n; step += held) {
         dot_sum dots[CPU_ROWS];
 
-        for (uint32_t r = 0; r < rows; r++)
-            dots[r] = dot_begin(totals[r]);
+        EACH_ROW(r, rows)
+        dots[r] = dot_begin(totals[r]);
 #pragma GCC unroll 8
         for (uint32_t i = step; i < step + held; i++) {
             vb w = step_codes(s, codes, i);
 
-            for (uint32_t r = 0; r < rows; r++)
-                dots[r] = dot_step(dots[r], w, x_codes(x, rows, i, r));
+            EACH_ROW(r, rows)
+            dots[r] = dot_step4(dots[r], w, x_codes(x, rows, i, r));
         }
-        for (uint32_t r = 0; r < rows; r++)
-            totals[r] = dot_end(dots[r], 1, totals[r]);
+        EACH_ROW(r, rows)
+        totals[r] = dot_end(dots[r], 1, totals[r]);
     }
 }
 
@@ -93,22 +96,23 @@ VEC_INLINE void dot_steps_split(struct shape s, uint32_t rows, const uint8_t *co
 {
     dot_sum low[CPU_ROWS], high[CPU_ROWS];
 
-    for (uint32_t r = 0; r < rows; r++)
-        low[r] = high[r] = dot_begin(totals[r]);
+    EACH_ROW(r, rows)
+    low[r] = high[r] = dot_begin(totals[r]);
 #pragma GCC unroll 8
     for (uint32_t i = first; i < first + n; i++) {
         vb w = step_codes(s, codes, i);
         vb w_low = w & 15, w_high = vb_high_nibbles(w);
 
-        for (uint32_t r = 0; r < rows; r++) {
-            vb xs = x_codes(x, rows, i, r);
+        EACH_ROW(r, rows)
+        {
+            vb xs = vb_splat4(x_codes(x, rows, i, r));
 
             low[r] = dot_step(low[r], w_low, xs);
             high[r] = dot_step(high[r], w_high, xs);
         }
     }
-    for (uint32_t r = 0; r < rows; r++)
-        totals[r] = dot_end(low[r], 1, dot_end(high[r], 16, totals[r]));
+    EACH_ROW(r, rows)
+    totals[r] = dot_end(low[r], 1, dot_end(high[r], 16, totals[r]));
 }
 
 /* Part 0 or 1 of a block, of 32 or 16 inputs: values[r] += d * (products - zero * sum of x) */
@@ -118,14 +122,14 @@ VEC_INLINE void block_part(struct shape s, uint32_t rows, const uint8_t *codes, 
     uint32_t parts = s.n_sub == 2 ? 2 : 1, steps = 8 / parts;
     vi totals[CPU_ROWS];
 
-    for (uint32_t r = 0; r < rows; r++)
-        totals[r] = s.has_min ? vi_splat(0) : (vi)x_header(x, rows, parts == 2 ? HALF + part : MINUS, r) * s.zero;
+    EACH_ROW(r, rows)
+    totals[r] = s.has_min ? vi_splat(0) : vi_keep((vi)x_header(x, rows, parts == 2 ? HALF + part : MINUS, r)) * s.zero;
     if (DOT_SPLITS_BYTES && (s.bits == 8 || s.lookup))
         dot_steps_split(s, rows, codes, part * steps, steps, x, totals);
     else
         dot_steps(s, rows, codes, part * steps, steps, x, totals);
-    for (uint32_t r = 0; r < rows; r++)
-        values[r] = part ? vf_madd(vf_from_i32(totals[r]), d, values[r]) : vf_from_i32(totals[r]) * d;
+    EACH_ROW(r, rows)
+    values[r] = part ? vf_madd(vf_from_i32(totals[r]), d, values[r]) : vf_from_i32(totals[r]) * d;
 }
 
 /* acc[r] += what the minima of a block contribute; mins: the integer ones, if any. */
@@ -134,15 +138,15 @@ VEC_INLINE void add_minima(struct shape s, uint32_t rows, const uint8_t *mins, v
     if (s.n_sub < 2) {
         vf offset = s.n_sub ? -(m * vf_from_i32(vi_from_u8(mins))) : m;
 
-        for (uint32_t r = 0; r < rows; r++)
-            acc[r] = vf_madd(offset, x_header(x, rows, SUM, r), acc[r]);
+        EACH_ROW(r, rows)
+        acc[r] = vf_madd(offset, x_header(x, rows, SUM, r), acc[r]);
         return;
     }
     for (uint32_t part = 0; part < 2; part++) {
         vf offset = m * vf_from_i32(vi_from_u8(mins + part * CPU_LANES));
 
-        for (uint32_t r = 0; r < rows; r++)
-            acc[r] = vf_madd(offset, x_header(x, rows, SCALE, r) * vf_from_i32((vi)x_header(x, rows, HALF + part, r)), acc[r]);
+        EACH_ROW(r, rows)
+        acc[r] = vf_madd(offset, x_header(x, rows, SCALE, r) * vf_from_i32((vi)x_header(x, rows, HALF + part, r)), acc[r]);
     }
 }
 
@@ -155,8 +159,8 @@ VEC_INLINE void block_rows(struct shape s, uint32_t rows, const uint8_t *p, vf d
     block_part(s, rows, codes, 0, s.n_sub ? d * vf_from_i32(vi_from_i8(p)) : d, x, values);
     if (s.n_sub == 2)
         block_part(s, rows, codes, 1, d * vf_from_i32(vi_from_i8(p + CPU_LANES)), x, values);
-    for (uint32_t r = 0; r < rows; r++)
-        acc[r] = vf_madd(values[r], x_header(x, rows, SCALE, r), acc[r]);
+    EACH_ROW(r, rows)
+    acc[r] = vf_madd(values[r], x_header(x, rows, SCALE, r), acc[r]);
     if (s.has_min)
         add_minima(s, rows, mins, m, x, acc);
 }
@@ -168,15 +172,17 @@ VEC_INLINE void prefetch_block(const uint8_t *p, size_t bytes)
         vec_prefetch(p + AHEAD_BYTES + i);
 }
 
-/* sums[rows][CPU_LANES] += n packed source blocks; x is at the block of a strip that meets the first. */
-VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)
+/* sums[rows][CPU_LANES] = (or += where it goes on) n packed source blocks; x is at the block of a strip that meets the first.
+ */
+VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint32_t n, const uint8_t *x, bool goes_on,
+                           float *sums)
 {
     size_t code_bytes = s.bits == 8 ? 32 : 16 + 4 * (s.bits - 4);
     size_t block_bytes = CPU_LANES * (code_bytes + s.n_sub * (s.has_min ? 2 : 1));
     vf acc[CPU_ROWS];
 
-    for (uint32_t r = 0; r < rows; r++)
-        acc[r] = vf_load(sums + r * CPU_LANES);
+    EACH_ROW(r, rows)
+    acc[r] = goes_on ? vf_load(sums + r * CPU_LANES) : vf_splat(0.0f);
     for (uint32_t i = 0; i < n; i++) {
         vf d = vf_from_f16(p), m = s.has_min ? vf_from_f16(p + 2 * CPU_LANES) : d;
 
@@ -187,16 +193,16 @@ VEC_INLINE void spans_rows(struct shape s, uint32_t rows, const uint8_t *p, uint
             block_rows(s, rows, p, d, m, x, acc);
         }
     }
-    for (uint32_t r = 0; r < rows; r++)
-        vf_store(sums + r * CPU_LANES, acc[r]);
+    EACH_ROW(r, rows)
+    vf_store(sums + r * CPU_LANES, acc[r]);
 }
 
-typedef void kernel(const uint8_t *p, uint32_t n, const uint8_t *x, float *sums);
+typedef void kernel(const uint8_t *p, uint32_t n, const uint8_t *x, bool goes_on, float *sums);
 
 #define KERNEL(name, rows, shape)                                                                                              \
-    static void name(const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)                                              \
+    static void name(const uint8_t *p, uint32_t n, const uint8_t *x, bool goes_on, float *sums)                                \
     {                                                                                                                          \
-        spans_rows(shape, rows, p, n, x, sums);                                                                                \
+        spans_rows(shape, rows, p, n, x, goes_on, sums);                                                                       \
     }
 #define SHAPE(n, code_bits, subs, zero_code, minimum, look_up)                                                                 \
     ((struct shape){n / CPU_BLOCK, code_bits, subs, zero_code, minimum, look_up})
@@ -206,7 +212,7 @@ typedef void kernel(const uint8_t *p, uint32_t n, const uint8_t *x, float *sums)
     KERNEL(full_##type, CPU_ROWS, SHAPE(n, code_bits, subs, zero_code, minimum, look_up))
 CPU_QUANTISED(KERNELS)
 
-static const struct {
+static const struct kernels {
     uint32_t dtype;
     kernel *one, *some, *full; /* 1 row, CPU_ROWS / 2, CPU_ROWS */
 } kernels[] = {
@@ -216,13 +222,13 @@ static const struct {
 #undef KERNEL_ROW
 };
 
-static size_t kernel_index(uint32_t dtype)
+static const struct kernels *kernels_of(uint32_t dtype)
 {
-    size_t i = 0;
+    const struct kernels *k = kernels;
 
-    while (kernels[i].dtype != dtype)
-        i++;
-    return i;
+    while (k->dtype != dtype)
+        k++;
+    return k;
 }
 
 /* The strip that row `row` (the first of a strip) is in, at an input. */
@@ -235,14 +241,15 @@ static uint8_t *strip_at(const struct cpu *cpu, const struct soq_view *x, uint32
 
 /* Rows [first, first + n) of the activations, from input k on, against n_blocks packed source blocks. sums is [n][CPU_LANES]
  * with room for a whole number of CPU_ROWS. */
-static void all_rows(const struct cpu *cpu, size_t index, const uint8_t *packed, uint32_t n_blocks, const struct soq_view *x,
-                     uint32_t k, uint32_t first, uint32_t n, float *sums)
+static void all_rows(const struct cpu *cpu, const struct kernels *run, const uint8_t *packed, uint32_t n_blocks,
+                     const struct soq_view *x, uint32_t k, uint32_t first, uint32_t n, float *sums)
 {
     for (uint32_t r = 0; r < n; r += CPU_ROWS) {
         uint32_t width = cpu_strip_rows(x->rows - first - r);
-        kernel *run = width == 1 ? kernels[index].one : width < CPU_ROWS ? kernels[index].some : kernels[index].full;
 
-        run(packed, n_blocks, strip_at(cpu, x, first + r, k), sums + r * CPU_LANES);
+        (width == 1         ? run->one
+         : width < CPU_ROWS ? run->some
+                            : run->full)(packed, n_blocks, strip_at(cpu, x, first + r, k), k > 0, sums + r * CPU_LANES);
     }
 }
 
@@ -277,19 +284,18 @@ static void quantise(struct cpu *cpu, const struct soq_view *x, const struct cpu
 }
 
 /* A group's outputs for rows [row, row + n). */
-static void group_rows(const struct cpu *cpu, const struct soq_matmul_args *args, uint64_t group, uint32_t row, uint32_t n,
-                       uint8_t *scratch)
+static void group_rows(const struct cpu *cpu, const struct kernels *run, const struct soq_matmul_args *args, uint64_t group,
+                       uint32_t row, uint32_t n, uint8_t *scratch)
 {
     const struct cpu_weight *weight = cpu_weight(args->weight);
     uint32_t piece = weight->packed ? weight->cols : CPU_TILE_K, elements = weight->format->elements;
     float *sums = (float *)scratch;
 
-    memset(sums, 0, (n + CPU_ROWS) * CPU_LANES * sizeof(float));
     for (uint32_t k = 0; k < weight->cols; k += piece) {
         uint32_t n_blocks = (weight->cols - k < piece ? weight->cols - k : piece) / elements;
         const uint8_t *packed = cpu_weight_spans(weight, group, k / elements, n_blocks, scratch + SUMS_BYTES);
 
-        all_rows(cpu, kernel_index(weight->format->dtype), packed, n_blocks, &args->x, k, row, n, sums);
+        all_rows(cpu, run, packed, n_blocks, &args->x, k, row, n, sums);
     }
     cpu_store_outputs(args, row, n, group, sums);
 }
@@ -302,6 +308,7 @@ uint64_t cpu_matmul_q8_scratch(void)
 void cpu_run_matmul_q8(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)
 {
     const struct soq_matmul_args *args = &op->args.matmul;
+    const struct kernels *run = kernels_of(cpu_weight(args->weight)->format->dtype);
     uint64_t first, last;
 
     if (op->quantise)
@@ -309,6 +316,6 @@ void cpu_run_matmul_q8(struct cpu *cpu, const struct cpu_op *op, const struct cp
     cpu_share(thread, ((uint64_t)args->y.cols + CPU_LANES - 1) / CPU_LANES, &first, &last);
     for (uint32_t row = 0; row < args->x.rows; row += ROWS_CHUNK)
         for (uint64_t group = first; group < last; group++)
-            group_rows(cpu, args, group, row, args->x.rows - row < ROWS_CHUNK ? args->x.rows - row : ROWS_CHUNK,
+            group_rows(cpu, run, args, group, row, args->x.rows - row < ROWS_CHUNK ? args->x.rows - row : ROWS_CHUNK,
                        thread->scratch);
 }

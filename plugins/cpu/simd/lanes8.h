@@ -28,6 +28,12 @@ VEC_INLINE vf vf_from_bf16(const void *p)
     return (vf)(__builtin_convertvector(v, u32x8) << 16);
 }
 
+/* With the four bytes at x in every lane. */
+VEC_INLINE dot_sum dot_step4(dot_sum sum, vb codes, const uint8_t *x)
+{
+    return dot_step(sum, codes, vb_splat4(x));
+}
+
 /* Sums begin at zero and are added to the total at the end. */
 VEC_INLINE dot_sum dot_begin(vi total)
 {

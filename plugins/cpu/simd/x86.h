@@ -82,6 +82,14 @@ VEC_INLINE void column16_load8(const uint8_t *rows, size_t stride, column16 *out
     }
 }
 
+/* v as it is, in a vector register: a product of equal lanes is otherwise taken before they are spread, on the slow way from
+ * the general registers. */
+VEC_INLINE vi vi_keep(vi v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
+
 /* A hint that the line at p will be wanted. */
 VEC_INLINE void vec_prefetch(const void *p)
 {

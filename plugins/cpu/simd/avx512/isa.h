@@ -55,6 +55,16 @@ VEC_INLINE dot_sum dot_step(dot_sum sum, vb codes, vb x)
     return (dot_sum)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, (__m512i)x);
 }
 
+/* The same with the four bytes at x in every lane. As an operand in memory they take no register: with one for each product,
+ * out-of-order execution runs out of them before it reaches the next block. Compilers load them apart. */
+typedef int32_t any_i32 __attribute__((may_alias, aligned(1)));
+
+VEC_INLINE dot_sum dot_step4(dot_sum sum, vb codes, const uint8_t *x)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const any_i32 *)x));
+    return sum;
+}
+
 /* The total; with a factor of 1. */
 VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
 {

@@ -159,6 +159,11 @@ VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
 
 #include "simd/lanes8.h"
 
+VEC_INLINE vi vi_keep(vi v)
+{
+    return v;
+}
+
 /* A hint that the line at p will be wanted. */
 VEC_INLINE void vec_prefetch(const void *p)
 {
