@@ -31,16 +31,16 @@ static int common_tokens(const struct soq__model *m, const char *system, struct 
     return rc;
 }
 
-/* Computes the tokens, whole blocks of them, and pins them. */
+/* Computes the tokens, as many as a hit can have, and pins them. */
 static int compute(struct soq__engine *e, const struct soq__ids *ids, struct soq_error *err)
 {
-    struct soq__job job = {.prompt = ids->data, .n_prompt = (uint32_t)(ids->n / e->kv.block_tokens * e->kv.block_tokens)};
-    uint32_t pinned = 0;
+    uint32_t unit = e->layout.grid ? e->layout.grid : e->layout.block_tokens, pinned = 0;
+    struct soq__job job = {.prompt = ids->data, .n_prompt = (uint32_t)(ids->n / unit * unit)};
     int rc;
 
     if (!job.n_prompt)
-        return soq__fail(err, SOQ_EINVAL, "%zu tokens are less than a block of %u, so there is nothing to keep", ids->n,
-                         e->kv.block_tokens);
+        return soq__fail(err, SOQ_EINVAL, "%zu tokens are less than %s of %u, so there is nothing to keep", ids->n,
+                         e->layout.grid ? "the codec's grid" : "a block", unit);
     job.sampling = (struct soq_sampling){.struct_size = sizeof job.sampling};
     rc = e->sampler.plugin->ops.sampler->defaults(e->sampler.self, &job.sampling, err);
     if (!rc)

@@ -154,17 +154,28 @@ static void deliver_logits(struct soq__engine *e, struct soq__job *job, const fl
         job->logits_from = first + job->step_outputs;
 }
 
+/* Full blocks that the commit added go into the index: plain ones before anything of them is evicted, packed ones when they are
+ * there. */
+static void publish(struct soq__engine *e, struct soq__sequence *seq, uint32_t before, uint32_t end, bool is_committed)
+{
+    uint32_t grid = e->layout.grid ? e->layout.grid : e->layout.block_tokens;
+
+    if (seq->root && is_committed == (e->layout.grid > 0) && end / grid > before / grid)
+        soq__prefix_publish(&e->prefix, seq->root, &seq->kv, seq->tokens, end / grid * grid, soq__clock_now());
+}
+
 /* Rows committed, next token taken, end noticed. */
 static void advance(struct soq__engine *e, struct soq__job *job)
 {
     struct soq__sequence *seq = job->seq;
-    uint32_t end = seq->kv.n_committed + job->step_rows;
+    uint32_t before = seq->kv.n_committed, end = before + job->step_rows;
     bool prompt_ends = !job->n_generated && end == seq->n_tokens;
     int rc;
 
-    if (seq->root && end / e->kv.block_tokens > seq->kv.n_committed / e->kv.block_tokens) /* before anything is evicted */
-        soq__prefix_publish(&e->prefix, seq->root, &seq->kv, seq->tokens, end, soq__clock_now());
+    publish(e, seq, before, end, false);
     rc = soq__kv_commit(&seq->kv, job->step_rows, &job->err);
+    if (!rc)
+        publish(e, seq, before, end, true);
     if (prompt_ends)
         job->prompt_done = soq__clock_now();
     if (!rc && seq->kv.n_committed == seq->n_tokens) {
