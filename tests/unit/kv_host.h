@@ -1,5 +1,5 @@
-/* A KV cache without a model whose blocks are real memory: a full group and a windowed one in pools of their own. Blocks are
- * written by the test, so that it can tell whose contents it finds. */
+/* A KV cache without a model whose blocks are real memory: a full group and a windowed one in pools of their own, which may
+ * pack. Blocks are written by the test, so that it can tell whose contents it finds. */
 #ifndef SOQ_TESTS_KV_HOST_H
 #define SOQ_TESTS_KV_HOST_H
 
@@ -8,11 +8,14 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "kv/internal.h"
 #include "kv/swap.h"
 
 #define P 8u
 #define BLOCK 4096u
+#define PACKED 1024u /* bytes of a packed block */
+#define GRID (2 * P)
 #define SLAB (2ull << 20)
 #define PER_SLAB (SLAB / BLOCK)
 
@@ -20,6 +23,9 @@
 struct host_memory {
     int n_buffers;
     int fail_write, fail_read; /* so many until one fails; negative: never */
+    bool fail_pack;
+    uint32_t n_packed;                 /* blocks so far */
+    const struct soq__kv_cache *cache; /* whose blocks are packed */
 };
 
 static struct host_memory host_memory = {.fail_write = -1, .fail_read = -1};
@@ -103,6 +109,35 @@ static inline int host_slab(void *self, soq_kv_group group, uint32_t class, uint
     return 0;
 }
 
+static inline unsigned char *block_at(const struct soq__kv_cache *c, uint32_t g, soq_block_ref block)
+{
+    uint64_t offset;
+    soq_buffer slab = soq__kv_block_place(soq__kv_pool_of(&c->groups[g], block), block, &offset);
+
+    return (unsigned char *)(uintptr_t)slab + offset;
+}
+
+/* Where the number of entry e of a block stands: packed ones have the last first. */
+static inline unsigned char *number_at(const struct soq__kv_cache *c, uint32_t g, soq_block_ref block, uint32_t e)
+{
+    return block_at(c, g, block) + (block >> SOQ_BLOCK_CLASS_SHIFT ? P - 1 - e % P : e % P) * sizeof(int32_t);
+}
+
+static inline int host_pack(void *self, const struct soq_kv_pack_args *args, struct soq_error *err)
+{
+    uint32_t g = (uint32_t)args->group - 1;
+
+    (void)self;
+    if (host_memory.fail_pack)
+        return soq__fail(err, SOQ_EDEVICE, "no packing today");
+    for (uint32_t i = 0; i < args->n; i++)
+        for (uint32_t e = 0; e < P; e++)
+            memcpy(number_at(host_memory.cache, g, args->dst[i], e), number_at(host_memory.cache, g, args->src[i], e),
+                   sizeof(int32_t));
+    host_memory.n_packed += args->n;
+    return 0;
+}
+
 static const struct soq_memory_ops host_memory_ops = {
     .struct_size = sizeof host_memory_ops,
     .buffer_alloc = host_alloc,
@@ -115,6 +150,7 @@ static const struct soq_attention_ops host_attention_ops = {
     .group_create = host_group,
     .group_free = host_group_free,
     .group_slab = host_slab,
+    .kv_pack = host_pack,
 };
 /* The same memory as the host's, and as a device's, which is only read through the backend. */
 static const struct soq_backend_ops host_backend = {
@@ -149,6 +185,8 @@ struct kv_host_params {
     uint64_t limit, swap;
     uint32_t context, slots;
     bool device; /* the second group's blocks are a device's */
+    bool packs;  /* every GRID tokens */
+    uint32_t residual;
 };
 
 static inline void kv_host_init(struct kv_host *k, const struct kv_host_params *params)
@@ -183,13 +221,19 @@ static inline void kv_host_init(struct kv_host *k, const struct kv_host_params *
             .window = g ? params->window : 0,
             .n_planes = 2,
             .block_bytes = BLOCK,
+            .packs = params->packs,
+            .packed_pool = params->packs ? (params->window ? 2 : 1) + g : 0,
+            .packed_bytes = params->packs ? PACKED : BLOCK,
+            .grid = params->packs ? GRID : 0,
+            .residual = params->residual,
         };
         k->parts[g] = (struct soq__kv_part){.group = g, .n_heads = 1};
     }
     k->layout = (struct soq__kv_layout){
         .groups = k->groups,
         .n_groups = params->window ? 2 : 1,
-        .n_pools = params->window ? 2 : 1,
+        .n_pools = (params->window ? 2u : 1u) * (params->packs ? 2u : 1u),
+        .grid = params->packs ? GRID : 0,
         .block_tokens = P,
         .n_layers = params->window ? 2 : 1,
         .n_heads = 1,
@@ -197,20 +241,13 @@ static inline void kv_host_init(struct kv_host *k, const struct kv_host_params *
         .first_part = k->first_part,
     };
     cr_assert_eq(soq__kv_cache_init(&k->cache, &p, &err), 0, "%s", err.text);
+    host_memory.cache = &k->cache;
 }
 
 static inline void kv_host_done(struct kv_host *k)
 {
     soq__kv_cache_done(&k->cache);
     cr_expect_eq(host_memory.n_buffers, 0);
-}
-
-static inline unsigned char *block_at(const struct soq__kv_cache *c, uint32_t g, soq_block_ref block)
-{
-    const struct soq__kv_pool *pool = c->groups[g].pools[0];
-
-    return (unsigned char *)(uintptr_t)pool->slabs[block / pool->blocks_per_slab].buffer +
-           block % pool->blocks_per_slab * pool->block_bytes;
 }
 
 /* What a row computes of its token: its place in the block holds it. */
@@ -220,7 +257,7 @@ static inline void write_rows(struct soq__kv_seq *seq, const int32_t *tokens, ui
         for (uint32_t e = first; e < last; e++) {
             int32_t value = tokens[e] * 2 + (int32_t)g;
 
-            memcpy(block_at(seq->cache, g, seq->groups[g].table[e / P]) + e % P * sizeof value, &value, sizeof value);
+            memcpy(number_at(seq->cache, g, seq->groups[g].table[e / P], e), &value, sizeof value);
         }
 }
 
@@ -254,6 +291,21 @@ static inline void commit(struct soq__kv_seq *seq)
     cr_assert_eq(soq__kv_commit(seq, seq->n_tentative, &err), 0, "%s", err.text);
 }
 
+/* Computes and commits them, at most `step` at a time. */
+static inline void advance(struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n, uint32_t step)
+{
+    while (seq->n_committed < n) {
+        uint32_t left = n - seq->n_committed, most;
+
+        seq->n_prompt = n;
+        most = soq__kv_max_rows(seq);
+        left = left < step ? left : step;
+        compute(seq, tokens, seq->n_committed + (left < most ? left : most));
+        seq->n_prompt = n;
+        commit(seq);
+    }
+}
+
 /* Every entry that a row at the end may see has the token's contents. */
 static inline void expect_contents(const struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n)
 {
@@ -265,7 +317,7 @@ static inline void expect_contents(const struct soq__kv_seq *seq, const int32_t 
             int32_t value;
 
             cr_assert_neq(seq->groups[g].table[e / P], SOQ_BLOCK_NONE, "group %u: entry %u is not there", g, e);
-            memcpy(&value, block_at(seq->cache, g, seq->groups[g].table[e / P]) + e % P * sizeof value, sizeof value);
+            memcpy(&value, number_at(seq->cache, g, seq->groups[g].table[e / P], e), sizeof value);
             cr_assert_eq(value, tokens[e] * 2 + (int32_t)g, "group %u: entry %u is another's", g, e);
         }
     }

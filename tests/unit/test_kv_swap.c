@@ -13,17 +13,21 @@ static int32_t tokens[CONTEXT];
 static const struct kv_host_params params = {
     .limit = 64 * SLAB, .swap = SLAB, .context = CONTEXT, .slots = 4, .window = 3 * P, .device = true};
 
-static void begin(struct soq__kv_seq *seq, uint32_t n)
+static const struct kv_host_params packing = {
+    .limit = 64 * SLAB, .swap = SLAB, .context = CONTEXT, .slots = 4, .window = 3 * P, .device = true, .packs = true};
+
+static void begin_with(struct soq__kv_seq *seq, const struct kv_host_params *with, uint32_t n)
 {
     for (uint32_t i = 0; i < CONTEXT; i++)
         tokens[i] = (int32_t)(i * 7 % 100);
-    kv_host_init(&k, &params);
+    kv_host_init(&k, with);
     cr_assert_eq(soq__kv_seq_init(seq, &k.cache, NULL), 0);
-    for (uint32_t to = 0; to < n;) {
-        to = to + 19 < n ? to + 19 : n;
-        compute(seq, tokens, to);
-        commit(seq);
-    }
+    advance(seq, tokens, n, 19);
+}
+
+static void begin(struct soq__kv_seq *seq, uint32_t n)
+{
+    begin_with(seq, &params, n);
 }
 
 /* ---- Swapping ----------------------------------------------------------------------------------------------------------- */
@@ -75,6 +79,31 @@ Test(kv_swap, rolled_back_while_out)
     cr_assert_eq(soq__kv_swap_out(&seq, &err), 0, "nothing is little");
     soq__kv_seq_done(&seq);
     cr_expect_eq(k.cache.swap.used, 0);
+    kv_host_done(&k);
+}
+
+Test(kv_swap, packed_blocks)
+{
+    struct soq__kv_seq seq;
+    struct soq_error err = SOQ_ERROR_INIT;
+    uint64_t bytes;
+
+    begin_with(&seq, &packing, N);
+    cr_expect_eq(seq.groups[0].n_packed, 10);
+    bytes = soq__kv_seq_bytes(&seq);
+    cr_expect_eq(bytes, (10 + seq.groups[1].n_packed) * PACKED + 2 * BLOCK);
+    cr_assert_eq(soq__kv_swap_out(&seq, &err), 0, "%s", err.text);
+    cr_expect_eq(k.cache.budget.used, 0);
+    cr_expect_leq(soq__kv_swap_bytes(&seq), bytes + 1024, "packed blocks stay packed");
+    cr_assert_eq(soq__kv_swap_in(&seq, &err), 0, "%s", err.text);
+    expect_contents(&seq, tokens, N);
+    cr_expect_eq(soq__kv_seq_bytes(&seq), bytes);
+    cr_assert_eq(soq__kv_swap_out(&seq, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__kv_rollback(&seq, N - 1, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__kv_swap_in(&seq, &err), 0, "%s", err.text);
+    advance(&seq, tokens, N + 40, 7);
+    expect_contents(&seq, tokens, N + 40);
+    soq__kv_seq_done(&seq);
     kv_host_done(&k);
 }
 
@@ -250,6 +279,32 @@ Test(kv_image, there_and_back)
     soq__buf_done(&image);
     kv_host_done(&k);
     cr_expect_eq(soq__alloc_live(), live);
+}
+
+Test(kv_image, packed_blocks)
+{
+    struct soq_buf image = SOQ_BUF_INIT;
+    struct soq__kv_seq a, b;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    begin_with(&a, &packing, N);
+    cr_assert_eq(soq__kv_image_save(&a, put, &image, &err), 0, "%s", err.text);
+    cr_expect_lt(image.len, soq__kv_seq_bytes(&a) + 1024);
+    cr_assert_eq(soq__kv_seq_init(&b, &k.cache, NULL), 0);
+    cr_assert_eq(load(&b, image.data, image.len, &err), 0, "%s", err.text);
+    expect_contents(&b, tokens, N);
+    cr_expect_eq(b.groups[0].n_packed, 10);
+    cr_expect_eq(soq__kv_seq_bytes(&b), soq__kv_seq_bytes(&a));
+    advance(&b, tokens, N + 40, 7);
+    expect_contents(&b, tokens, N + 40);
+    for (size_t n = image.len - 64; n < image.len; n++) {
+        soq__kv_empty(&b);
+        cr_assert_eq(load(&b, image.data, n, &err), -SOQ_ECORRUPT);
+    }
+    soq__kv_seq_done(&a);
+    soq__kv_seq_done(&b);
+    soq__buf_done(&image);
+    kv_host_done(&k);
 }
 
 /* Cut anywhere, and with any number of it changed, an image is refused or is one of a sequence that can be used; a refused one

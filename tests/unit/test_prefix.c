@@ -32,6 +32,7 @@ static void end(void)
 }
 
 static const struct kv_host_params roomy = {.limit = 64 * SLAB, .context = CONTEXT, .slots = 4};
+static const struct kv_host_params packing = {.limit = 64 * SLAB, .context = CONTEXT, .slots = 4, .packs = true};
 static const struct kv_host_params windowed = {.limit = 64 * SLAB, .context = CONTEXT, .slots = 4, .window = 3 * P};
 
 /* A sequence that computes n tokens, publishes and commits them. */
@@ -90,6 +91,37 @@ Test(prefix, what_was_computed_is_found)
     soq__kv_seq_done(&seq);
     end();
     cr_expect_eq(soq__alloc_live(), live);
+}
+
+/* Packed blocks are there at multiples of the grid, and so are hits. */
+Test(prefix, packed_blocks)
+{
+    struct soq__kv_seq seq = {0}, hit = {0};
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    begin(&packing, SLAB, 0);
+    cr_assert_eq(soq__kv_seq_init(&seq, &k.cache, NULL), 0);
+    for (uint32_t to = GRID; to <= 3 * GRID; to += GRID) {
+        advance(&seq, tokens, to, 5);
+        soq__prefix_publish(&x, root, &seq, tokens, to, 1);
+        cr_expect_eq(x.stats.entries, to / P);
+    }
+    cr_expect_lt(x.stats.bytes, 6 * BLOCK);
+    cr_expect_eq(k.cache.pools[0].n_used, 0);
+    cr_expect_eq(k.cache.pools[1].n_used, 6, "nothing was copied");
+    soq__kv_seq_done(&seq);
+    cr_expect_eq(match(tokens, CONTEXT, 1), 6 * P);
+    cr_expect_eq(match(tokens, 5 * P + 1, 1), 4 * P, "a whole number of grids");
+    cr_expect_eq(match(tokens, P + 1, 1), 0);
+    cr_assert_eq(soq__kv_seq_init(&hit, &k.cache, NULL), 0);
+    cr_assert_eq(match(tokens, 5 * P, 1), 4 * P);
+    cr_assert_eq(soq__prefix_take(&x, &hit, 4 * P, &err), 0, "%s", err.text);
+    cr_expect_eq(hit.groups[0].n_packed, 4);
+    expect_contents(&hit, tokens, 4 * P);
+    advance(&hit, tokens, 7 * P, 3);
+    expect_contents(&hit, tokens, 7 * P);
+    soq__kv_seq_done(&hit);
+    end();
 }
 
 /* Two continuations of one beginning, and one that begins otherwise with the same second block. */
