@@ -21,10 +21,10 @@ static const char *const policies[][4] = {
 };
 #define N_POLICIES (sizeof policies / sizeof policies[0])
 
-/* A model with the policy's settings and up to 8 more. */
+/* A model with the policy's settings and up to 16 more. */
 static inline struct fixture open_with(const char *path, const char *const policy[4], const char *const *more)
 {
-    const char *all[16] = {"kv.block_tokens=8", "engine.chunk=24"};
+    const char *all[24] = {"kv.block_tokens=8", "engine.chunk=24"};
     size_t n = 2;
 
     for (size_t i = 0; i < 4 && policy && policy[i]; i++)

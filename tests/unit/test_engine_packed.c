@@ -1,0 +1,341 @@
+/* Codecs that pack blocks, over whole models: for each of them and each policy tokens and logits are the same bit for bit,
+ * however a prompt is cut, who else computes, what is preempted, forked, thrown away and computed again, found in the prefix
+ * index, saved and loaded; and what cannot be is said when the model is loaded. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "engine/session.h"
+#include "kv/promise.h"
+#include "kv/swap.h"
+#include "tests/unit/told.h"
+
+#define LLAMA "golden/llama/model.gguf"
+#define GEMMA "golden/gemma3/model.gguf" /* windows of 16 in five layers of six, which have a RoPE of their own */
+#define CODEC_SETTINGS 5
+
+/* Blocks of 8 tokens; what is packed every 128 is so once, in the answer. */
+static const char *const codecs[][CODEC_SETTINGS] = {
+    {"kv.codec=int8", "kv.pack_grid=16"},
+    {"kv.codec=int4", "kv.pack_grid=24", "kv.int4.format=q4_1"},
+    {"kv.codec=fp8", "kv.pack_grid=16", "kv.residual=8"},
+    {"kv.codec=kivi", "kv.kivi.group=8"},
+    {"kv.codec=kivi", "kv.kivi.group=8", "kv.kivi.bits=4", "kv.kivi.residual=40"},
+    {"kv.codec=odd", "kv.pack_grid=16"},
+    {"kv.codec_k=odd", "kv.codec_v=int8", "kv.odd.grid=32", "kv.pack_grid=16"},
+    {"kv.codec_k=f32", "kv.codec_v=odd", "kv.odd.tail=f32", "kv.pack_grid=16"},
+    {"kv.codec=odd", "kv.layers.0=codec:f32", "kv.layers.1=codec_k:int8 codec_v:odd residual:16", "kv.pack_grid=16"},
+};
+#define N_CODECS (sizeof codecs / sizeof codecs[0])
+
+/* A model with the settings of a codec, of a policy (NULL: none) and up to 8 more. */
+static struct fixture open_packed(const char *model, size_t codec, const char *const *policy, const char *const *more)
+{
+    const char *all[CODEC_SETTINGS + 10] = {mixed_plugins()};
+    size_t n = 1;
+
+    for (size_t i = 0; i < CODEC_SETTINGS && codecs[codec][i]; i++)
+        all[n++] = codecs[codec][i];
+    for (size_t i = 0; more && more[i]; i++)
+        all[n++] = more[i];
+    return open_with(model, policy, all);
+}
+
+/* Run alone, with nothing in its way. */
+static struct told undisturbed(const char *model, size_t codec, const char *const *policy)
+{
+    struct fixture f = open_packed(model, codec, policy, (const char *[]){"kv.prefix_cache=off", "engine.chunk=512", NULL});
+    struct soq__sequence *seq = new_sequence(&f);
+    struct told t = {0};
+    int32_t ids[N_PROMPT];
+
+    make_ids(ids, N_PROMPT, 1);
+    run(seq, ids, N_PROMPT, &t);
+    cr_expect(f.model->engine->layout.grid > 0);
+    soq__sequence_free(seq);
+    close_model(&f);
+    return t;
+}
+
+/* ---- Chunks and company -------------------------------------------------------------------------------------------------- */
+
+static void *run_other(void *arg)
+{
+    struct fixture *f = arg;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    for (uint32_t round = 0; round < 3; round++) {
+        struct soq__sequence *seq = new_sequence(f);
+        int32_t ids[N_PROMPT];
+
+        make_ids(ids, 30 + 13 * round, 50 + round);
+        cr_expect_eq(run_ids(seq, ids, 30 + 13 * round, 20, NULL, &err), 0, "%s", err.text);
+        soq__sequence_free(seq);
+    }
+    return NULL;
+}
+
+static void in_company(const char *model, size_t codec, const char *chunk, const struct told *alone)
+{
+    struct fixture f = open_packed(model, codec, NULL, (const char *[]){chunk, "engine.step_tokens=40", NULL});
+    struct soq__sequence *seq = new_sequence(&f);
+    struct told t = {0};
+    int32_t ids[N_PROMPT];
+    pthread_t others[3];
+
+    make_ids(ids, N_PROMPT, 1);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(pthread_create(&others[i], NULL, run_other, &f), 0);
+    run(seq, ids, N_PROMPT, &t);
+    for (int i = 0; i < 3; i++)
+        pthread_join(others[i], NULL);
+    expect_same(alone, &t, chunk);
+    soq__sequence_free(seq);
+    close_model(&f);
+}
+
+Test(engine_packed, chunks_and_company, .timeout = 240)
+{
+    for (size_t codec = 0; codec < N_CODECS; codec++)
+        for (int m = 0; m < 2; m++) {
+            const char *model = m ? GEMMA : LLAMA;
+            struct told alone = undisturbed(model, codec, NULL);
+
+            in_company(model, codec, "engine.chunk=1", &alone);
+            in_company(model, codec, "engine.chunk=23", &alone);
+        }
+}
+
+/* ---- Everything else, with every policy ---------------------------------------------------------------------------------- */
+
+/* A combination, and what it gives undisturbed. */
+struct combination {
+    struct fixture f;
+    struct told calm;
+    int32_t ids[N_PROMPT];
+    const char *what;
+    bool selects;
+};
+
+static void preempted(struct combination *c, uint32_t every)
+{
+    struct soq__sequence *seq = new_sequence(&c->f);
+    struct told t = {.preempt_every = every};
+
+    run(seq, c->ids, N_PROMPT, &t);
+    cr_expect_gt(t.n_preempted, 2);
+    expect_same(&c->calm, &t, c->what);
+    soq__sequence_free(seq);
+}
+
+/* What an earlier session computed is found up to a multiple of the grid. */
+static void found_again(struct combination *c)
+{
+    const struct soq__kv_policy *policy = &c->f.model->engine->policies.kv[0];
+    uint32_t most = N_PROMPT - (policy->plan.queries > 1 ? policy->plan.queries : 1), grid = c->f.model->engine->layout.grid;
+    struct soq__sequence *seq = new_sequence(&c->f);
+    struct told t = {0};
+    struct soq__job job = run(seq, c->ids, N_PROMPT, &t);
+
+    if (c->f.model->engine->prefix.cache)
+        cr_expect_eq(job.n_prefix, most / grid * grid, "%s: %u tokens were found", c->what, job.n_prefix);
+    expect_same(&c->calm, &t, c->what);
+    soq__sequence_free(seq);
+}
+
+static void went_astray(struct combination *c, uint32_t at)
+{
+    struct soq__sequence *seq = new_sequence(&c->f);
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct told t = {0};
+    int32_t wrong[N_PROMPT];
+
+    make_ids(wrong, N_PROMPT, 7);
+    memcpy(wrong, c->ids, at * sizeof *wrong);
+    cr_assert_eq(run_ids(seq, wrong, N_PROMPT, 3, NULL, &err), 0, "%s", err.text);
+    run(seq, c->ids, N_PROMPT, &t);
+    expect_same(&c->calm, &t, c->what);
+    soq__sequence_free(seq);
+}
+
+/* Where a policy selects, the end of the first prompt would be seen. */
+static void forked(struct combination *c, uint32_t at)
+{
+    struct soq__sequence *seq = new_sequence(&c->f), *fork = NULL;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct told one = {0}, two = {0};
+
+    if (!c->selects) {
+        cr_assert_eq(run_ids(seq, c->ids, at, 0, NULL, &err), 0, "%s", err.text);
+        cr_assert_eq(soq__sequence_fork(seq, &fork, &err), 0, "%s", err.text);
+        run(seq, c->ids, N_PROMPT, &one);
+        run(fork, c->ids, N_PROMPT, &two);
+        expect_same(&c->calm, &one, c->what);
+        expect_same(&c->calm, &two, c->what);
+        soq__sequence_free(fork);
+    }
+    soq__sequence_free(seq);
+}
+
+static void saved_and_loaded(struct combination *c, bool out)
+{
+    char path[] = "/tmp/soquete-packed-XXXXXX";
+    struct soq__sequence *seq = new_sequence(&c->f), *loaded = new_sequence(&c->f);
+    struct soq_buf note = SOQ_BUF_INIT;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct told one = {0}, two = {0};
+    int32_t ids[N_PROMPT + N_ANSWER + 20];
+    int fd = mkstemp(path);
+
+    cr_assert(fd >= 0 && close(fd) == 0);
+    make_ids(ids, N_PROMPT + N_ANSWER + 20, 1);
+    run(seq, ids, N_PROMPT, &one);
+    memcpy(ids + N_PROMPT, one.ids, sizeof one.ids);
+    if (out)
+        cr_assert_eq(soq__preempt(seq, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__sequence_save(seq, path, "", 0, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__sequence_load(loaded, path, &note, &err), 0, "%s", err.text);
+    run(seq, ids, N_PROMPT + N_ANSWER + 20, &one);
+    run(loaded, ids, N_PROMPT + N_ANSWER + 20, &two);
+    cr_expect(memcmp(one.ids, two.ids, sizeof one.ids) == 0, "%s: other tokens after a session was loaded", c->what);
+    cr_expect_eq(soq__kv_seq_bytes(&seq->kv), soq__kv_seq_bytes(&loaded->kv));
+    soq__buf_done(&note);
+    soq__sequence_free(seq);
+    soq__sequence_free(loaded);
+    unlink(path);
+}
+
+/* Blocks of a prompt are found again unless the policy must see every row, or the codec keeps the last entries plain. */
+static const char *prefix_setting(size_t codec, const char *const *policy)
+{
+    struct fixture f = open_packed(LLAMA, codec, policy, NULL);
+    const struct soq__kv_policy *p = &f.model->engine->policies.kv[0];
+    bool never = p->ops->traits & SOQ_POLICY_NO_PREFIX_HITS || (soq__kv_weighs(p) && !p->plan.queries);
+
+    for (uint32_t g = 0; g < f.model->engine->layout.n_groups; g++)
+        never = never || f.model->engine->layout.groups[g].residual;
+    close_model(&f);
+    return never ? "kv.prefix_cache=auto" : "kv.prefix_cache=on";
+}
+
+static void combine(const char *model, size_t codec, const char *const *policy, uint32_t seed)
+{
+    static const char *const chunks[] = {"engine.chunk=1", "engine.chunk=11", "engine.chunk=16", "engine.chunk=512"};
+    static const char *const preempts[] = {"kv.preempt=swap", "kv.preempt=auto"};
+    struct combination c = {.calm = undisturbed(model, codec, policy), .what = policy[0]};
+
+    make_ids(c.ids, N_PROMPT, 1);
+    c.f = open_packed(model, codec, policy,
+                      (const char *[]){chunks[seed % 4], preempts[seed % 2], prefix_setting(codec, policy), NULL});
+    c.selects = soq__kv_selects(&c.f.model->engine->policies.kv[0]);
+    preempted(&c, 3 + seed % 17);
+    found_again(&c);
+    went_astray(&c, 20 + seed % 70);
+    forked(&c, 20 + seed % 70);
+    saved_and_loaded(&c, seed % 2);
+    close_model(&c.f);
+}
+
+Test(engine_packed, every_codec_with_every_policy, .timeout = 480)
+{
+    int64_t live = soq__alloc_live();
+
+    for (size_t codec = 0; codec < N_CODECS; codec++)
+        for (size_t p = 0; p < N_POLICIES; p++) {
+            uint32_t seed = (uint32_t)(codec * 31 + p * 7);
+
+            combine((codec + p) % 4 ? LLAMA : GEMMA, codec, policies[p], seed);
+        }
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
+/* ---- Bytes --------------------------------------------------------------------------------------------------------------- */
+
+/* What a sequence takes behind its prompt is what the forecast says. */
+Test(engine_packed, forecasts_are_exact)
+{
+    for (size_t codec = 0; codec < N_CODECS; codec++) {
+        struct fixture f = open_packed(LLAMA, codec, NULL, NULL);
+        struct soq__engine *e = f.model->engine;
+        struct soq__sequence *seq = new_sequence(&f);
+        struct soq_error err = SOQ_ERROR_INIT;
+        int32_t ids[200];
+
+        make_ids(ids, 200, 1);
+        for (uint32_t n = 5; n < 200; n += 13) {
+            const struct soq__kv_need_params p = {
+                .layout = &e->layout, .policies = e->policies.kv, .chunk = e->chunk, .n_prompt = n, .n_entries = n};
+            uint64_t bytes = 0;
+
+            cr_assert_eq(run_ids(seq, ids, n, 0, NULL, &err), 0, "%s", err.text);
+            for (uint32_t pool = 0; pool < e->layout.n_pools; pool++) {
+                struct soq__kv_need need;
+
+                soq__kv_need(&p, pool, &need);
+                bytes += need.prompt * soq__kv_pool_block_bytes(&e->layout, pool);
+            }
+            cr_assert_eq(soq__kv_seq_bytes(&seq->kv), bytes, "codec %zu, %u tokens", codec, n);
+        }
+        soq__sequence_free(seq);
+        close_model(&f);
+    }
+}
+
+/* ---- What cannot be ------------------------------------------------------------------------------------------------------ */
+
+static void expect_refused(const char *model, const char *const settings[6], const char *const says[2])
+{
+    const char *all[10] = {mixed_plugins()};
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_model *m = NULL;
+    struct soq_runtime *rt;
+
+    for (size_t i = 0; i < 6 && settings[i]; i++)
+        all[i + 1] = settings[i];
+    rt = open_runtime(all, &err);
+    cr_assert_not_null(rt, "%s", err.text);
+    cr_assert_neq(soq_model_load(rt, soq__test_data(model), NULL, &m, &err), 0, "%s was accepted", settings[0]);
+    for (int i = 0; i < 2; i++)
+        cr_expect(strstr(err.text, says[i]), "%s: \"%s\" is not in: %s", settings[0], says[i], err.text);
+    soq_runtime_free(rt);
+}
+
+Test(engine_packed, wrong_settings)
+{
+    static const struct {
+        const char *settings[6], *says[2];
+    } wrong[] = {
+        {{"kv.codec=nosuch"}, {"[kv] codec_k = nosuch", "nosuch"}},
+        {{"kv.codec_v=nosuch"}, {"[kv] codec_v = nosuch", "nosuch"}},
+        {{"kv.codec=kivi", "kv.block_tokens=8"}, {"codec_k = kivi", "block_tokens"}},
+        {{"kv.codec=kivi", "kv.kivi.residual=20"}, {"residual = 20", "set it to 32"}},
+        {{"kv.codec=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"},
+         {"[kv] codec = placed with policy = snapkv", "full, window or streaming"}},
+        {{"kv.codec=odd", "kv.layers.1=policy:h2o capacity:64 recent:16 codec:placed"}, {"layer 1", "position of every entry"}},
+        {{"kv.codec=odd", "kv.odd.grid=96", "kv.layers.0=codec:odd grid:64"}, {"every 64 tokens", "no multiple of it"}},
+        {{"kv.codec=odd", "kv.residual=1", "kv.prefix_cache=on"}, {"[kv] prefix_cache = on", "residual of 0"}},
+        {{"kv.layers.0=codec:int8 codec_k:f16"}, {"[kv.layers] 0 = codec:int8 codec_k:f16", "named twice"}},
+        {{"kv.layers.0-1=codec:int8", "kv.layers.1=codec_v:f16"}, {"layer 1 has already a codec for values", "by the key 0-1"}},
+        {{"kv.layers.0=codec:odd grdi:8"}, {"[kv.layers] 0 = codec:odd grdi:8", "did you mean 'grid'?"}},
+        {{"kv.layers.0=codec:odd 8"}, {"[kv.layers] 0 = codec:odd 8", "expected KEY:VALUE"}},
+        {{"kv.codec=odd", "backend.use=cpu,acme-attention", "backend.place=attention:acme-attention"},
+         {"acme-attention", "kv_pack"}},
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        expect_refused(LLAMA, wrong[i].settings, wrong[i].says);
+}
+
+/* A key may set the policy of a layer, another one its codecs. */
+Test(engine_packed, layers)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){mixed_plugins(), "kv.layers.0-1=codec:odd grid:32",
+                                                          "kv.layers.1=policy:snapkv capacity:100", "kv.block_tokens=8", NULL});
+    const struct soq__kv_layout *layout = &f.model->engine->layout;
+
+    cr_assert_eq(layout->n_groups, 2);
+    cr_expect_eq(layout->grid, 32);
+    cr_expect(layout->groups[0].packs && layout->groups[1].packs);
+    cr_expect_str_eq(f.model->engine->policies.kv[layout->groups[1].policy].name, "snapkv");
+    cr_expect_eq(f.model->engine->codecs.n, 1, "one instance for both layers");
+    close_model(&f);
+}
