@@ -38,6 +38,7 @@ int soq__cmd_new(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_tokenize(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_logits(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv);
+int soq__cmd_eval(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_perplexity(const struct soq__cli_globals *globals, int argc, char **argv);
 
 #endif

@@ -8,7 +8,6 @@
  * second / bandwidth; of the int8 peak 2 x multiply-adds of all matmuls / their seconds / peak, in one more repetition that
  * times each op on its own. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,18 +65,12 @@ static const struct soq__usage usage = {
     .n_opts = sizeof opts / sizeof opts[0],
 };
 
-/* A sequence and the thread that asks for it. */
-struct lane {
-    struct soq__sequence *seq;
-    struct soq__job job;
-    pthread_t thread;
-};
-
 struct bench {
     const struct bench_options *options;
     struct soq_model *model;
     struct soq__bench_report report;
-    struct lane *lanes; /* [n_lanes] */
+    struct soq__sequence **seqs; /* [n_lanes] */
+    struct soq__job *jobs;       /* [n_lanes] */
     uint32_t n_lanes;
     int32_t *tokens; /* [context] */
     int64_t prompts[LIST_MAX], depths[LIST_MAX];
@@ -86,70 +79,16 @@ struct bench {
 
 /* ---- Jobs */
 
-static void cancel_lanes(void *arg)
-{
-    const struct bench *b = arg;
-
-    for (uint32_t i = 0; i < b->n_lanes; i++)
-        atomic_store(&b->lanes[i].seq->cancelled, true);
-}
-
-static void *run_lane(void *arg)
-{
-    struct lane *lane = arg;
-
-    soq__engine_run(lane->seq->engine, &lane->job, NULL, NULL);
-    return NULL;
-}
-
-/* One thread for each lane beyond the first; how many lanes run. Signals are the main thread's. */
-static uint32_t start_lanes(struct bench *b)
-{
-    sigset_t all, old;
-    uint32_t n = 1;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (n < b->n_lanes && !pthread_create(&b->lanes[n].thread, NULL, run_lane, &b->lanes[n]))
-        n++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return n;
-}
-
-static int check_lanes(const struct bench *b, uint32_t n_started, struct soq_error *err)
-{
-    if (soq__interrupted())
-        return soq__fail(err, SOQ_ECANCELLED, "interrupted");
-    if (n_started < b->n_lanes)
-        return soq__fail(err, SOQ_ENOMEM, "cannot start %u threads", b->n_lanes);
-    for (uint32_t i = 0; i < b->n_lanes; i++) {
-        if (b->lanes[i].job.rc) {
-            *err = b->lanes[i].job.err;
-            return b->lanes[i].job.rc;
-        }
-    }
-    return 0;
-}
-
-/* The same job in every lane: a prompt of n_prompt tokens, then n_gen more. */
+/* The same job in every sequence: a prompt of n_prompt tokens, then n_gen more. */
 static int run_lanes(struct bench *b, int64_t n_prompt, int64_t n_gen, struct soq_error *err)
 {
-    uint32_t n;
     int rc = 0;
 
     for (uint32_t i = 0; i < b->n_lanes && !rc; i++) {
-        rc = soq__job_init(&b->lanes[i].job, b->lanes[i].seq, b->tokens, (size_t)n_prompt, err);
-        b->lanes[i].job.max_tokens = (uint32_t)n_gen;
+        rc = soq__job_init(&b->jobs[i], b->seqs[i], b->tokens, (size_t)n_prompt, err);
+        b->jobs[i].max_tokens = (uint32_t)n_gen;
     }
-    if (rc)
-        return rc;
-    soq__interrupt_arm(cancel_lanes, b);
-    n = start_lanes(b);
-    run_lane(&b->lanes[0]);
-    for (uint32_t i = 1; i < n; i++)
-        pthread_join(b->lanes[i].thread, NULL);
-    soq__interrupt_disarm();
-    return check_lanes(b, n, err);
+    return rc ? rc : soq__jobs_run(b->jobs, b->n_lanes, err);
 }
 
 /* ---- Tests */
@@ -160,12 +99,12 @@ static int time_prefill(struct bench *b, const struct soq__bench_test *t, double
     int rc = 0;
 
     for (uint32_t i = 0; i < b->n_lanes && !rc; i++)
-        rc = soq__sequence_rollback(b->lanes[i].seq, 0, err);
+        rc = soq__sequence_rollback(b->seqs[i], 0, err);
     if (!rc)
         rc = run_lanes(b, t->tokens, 0, err);
     for (uint32_t i = 0; i < b->n_lanes; i++) {
-        start = fmin(start, b->lanes[i].job.started);
-        end = fmax(end, b->lanes[i].job.prompt_done);
+        start = fmin(start, b->jobs[i].started);
+        end = fmax(end, b->jobs[i].prompt_done);
     }
     *seconds_out = end - start;
     return rc;
@@ -181,8 +120,8 @@ static int time_decode(struct bench *b, const struct soq__bench_test *t, double 
     if (!rc)
         rc = run_lanes(b, n_prompt, t->tokens + 1, err);
     for (uint32_t i = 0; i < b->n_lanes; i++) {
-        start = fmin(start, b->lanes[i].job.first_token);
-        end = fmax(end, b->lanes[i].job.last_token);
+        start = fmin(start, b->jobs[i].first_token);
+        end = fmax(end, b->jobs[i].last_token);
     }
     *seconds_out = end - start;
     return rc;
@@ -216,7 +155,7 @@ static double held_bytes(const struct soq__kv_group_layout *g, double n, double 
 static double kv_bytes(const struct bench *b, double n)
 {
     const struct soq__kv_cache *kv = &b->model->engine->kv;
-    const struct soq__kv_seq *seq = &b->lanes[0].seq->kv;
+    const struct soq__kv_seq *seq = &b->seqs[0]->kv;
     double bytes = 0;
 
     for (uint32_t i = 0; i < kv->n_groups; i++) {
@@ -337,14 +276,15 @@ static int create_lanes(struct bench *b, struct soq_error *err)
     uint32_t n = (uint32_t)b->options->parallel;
     int rc = 0;
 
-    b->lanes = soq__alloc_zero(n, sizeof *b->lanes);
+    b->seqs = soq__alloc_zero(n, sizeof *b->seqs);
+    b->jobs = soq__alloc_zero(n, sizeof *b->jobs);
     b->tokens = soq__alloc_array(e->context, sizeof *b->tokens);
-    if (!b->lanes || !b->tokens)
+    if (!b->seqs || !b->jobs || !b->tokens)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < e->context; i++)
         b->tokens[i] = (int32_t)((100 + i % 400) % e->net.logits.cols);
     while (!rc && b->n_lanes < n) {
-        rc = soq__sequence_create(e, &b->lanes[b->n_lanes].seq, err);
+        rc = soq__sequence_create(e, &b->seqs[b->n_lanes], err);
         b->n_lanes += !rc;
     }
     return rc;
@@ -431,8 +371,9 @@ int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv
         status = rc ? soq__cli_fail("bench", rc, &err) : SOQ_EXIT_OK;
     }
     for (uint32_t i = 0; i < b.n_lanes; i++)
-        soq__sequence_free(b.lanes[i].seq);
-    soq__free(b.lanes);
+        soq__sequence_free(b.seqs[i]);
+    soq__free(b.seqs);
+    soq__free(b.jobs);
     soq__free(b.tokens);
     soq_model_free(b.model);
     soq_runtime_free(runtime);

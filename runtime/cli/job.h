@@ -10,4 +10,7 @@ int soq__job_init(struct soq__job *job, struct soq__sequence *seq, const int32_t
 /* Runs it on the main thread; Ctrl-C cancels it, which is a failure. */
 int soq__job_run(struct soq__job *job, struct soq_error *err);
 
+/* Runs n jobs of sequences of one engine at the same time, in one batch, and returns the first failure. */
+int soq__jobs_run(struct soq__job *jobs, uint32_t n, struct soq_error *err);
+
 #endif

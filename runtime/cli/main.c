@@ -33,6 +33,7 @@ static const struct {
     {"logits", soq__cmd_logits, "write a model's logits to a NumPy file"},
     {"bench", soq__cmd_bench, "measure speed"},
     {"perplexity", soq__cmd_perplexity, "measure how well a model predicts a text"},
+    {"eval", soq__cmd_eval, "measure what a KV cache costs in quality"},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

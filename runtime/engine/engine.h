@@ -55,6 +55,7 @@ struct soq__job {
     soq__on_sampled *on_sampled; /* or NULL */
     soq__on_logits *on_logits;   /* or NULL */
     uint32_t logits_from;        /* first position wanted, with on_logits; moves up as they are delivered */
+    const int32_t *forced;       /* [max_tokens] follow the prompt whatever is sampled; or NULL */
     void *arg;
     /* Progress, under the lock. */
     enum { SOQ__JOB_QUEUED, SOQ__JOB_RUNNING, SOQ__JOB_DONE } state;

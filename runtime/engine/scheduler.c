@@ -184,6 +184,8 @@ static void advance(struct soq__engine *e, struct soq__job *job)
             return;
         }
         rc = job->draw_rc;
+        if (!rc && job->forced)
+            job->drawn.token = job->forced[job->n_generated];
         if (!rc)
             rc = accept(e, job, &job->drawn);
     }

@@ -5,7 +5,7 @@ import subprocess
 
 from cli import LLAMA, PROGRAM, SRC, environment, main, path, soquete, test
 
-COMMANDS = ["run", "chat", "plugins", "new", "config", "inspect", "kvcalc", "trace", "tokenize", "logits", "bench", "perplexity"]
+COMMANDS = ["run", "chat", "plugins", "new", "config", "inspect", "kvcalc", "trace", "tokenize", "logits", "bench", "perplexity", "eval"]
 WITH_MODEL = ["run", "chat", "kvcalc", "tokenize", "logits", "bench", "perplexity"]
 
 

@@ -1,0 +1,391 @@
+#include "cli/eval/report.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/json_out.h"
+#include "cli/stats.h"
+
+static const char *const formats[SOQ__EVAL_FORMATS] = {"table", "md", "csv", "json"};
+
+bool soq__eval_format_parse(const char *text, enum soq__eval_format *out)
+{
+    for (int i = 0; i < SOQ__EVAL_FORMATS; i++)
+        if (strcmp(text, formats[i]) == 0) {
+            *out = (enum soq__eval_format)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- Figures for programs */
+
+enum kind { NUMBER, MEAN, LOW, HIGH, COUNT };
+
+/* Of a row: a double, or a part of an interval. */
+struct figure {
+    const char *name;
+    size_t offset;
+    enum kind kind;
+};
+
+#define AT(field) offsetof(struct soq__eval_row, field)
+#define RANGE(name, field)                                                                                                     \
+    {name, AT(field), MEAN}, {name "_low", AT(field), LOW},                                                                    \
+    {                                                                                                                          \
+        name "_high", AT(field), HIGH                                                                                          \
+    }
+
+static const struct figure figures[] = {
+    {"text_items", AT(kl), COUNT},
+    {"ppl", AT(ppl), NUMBER},
+    RANGE("log_ppl_difference", log_ppl),
+    RANGE("kl", kl),
+    {"kl_1", AT(kl_by_position[0]), NUMBER},
+    {"kl_2", AT(kl_by_position[1]), NUMBER},
+    {"kl_3", AT(kl_by_position[2]), NUMBER},
+    {"kl_4", AT(kl_by_position[3]), NUMBER},
+    {"same_top", AT(same_top), NUMBER},
+    {"passkey_items", AT(passkey), COUNT},
+    RANGE("passkey", passkey),
+    RANGE("passkey_difference", passkey_difference),
+    {"recall_items", AT(recall), COUNT},
+    RANGE("recall", recall),
+    RANGE("recall_difference", recall_difference),
+    {"speed_tests", AT(tok_s), COUNT},
+    RANGE("tok_s", tok_s),
+    {"kv_bytes", AT(kv_bytes), NUMBER},
+    {"kv_peak_bytes", AT(kv_peak), NUMBER},
+};
+#define N_FIGURES (sizeof figures / sizeof figures[0])
+
+static double figure_of(const struct soq__eval_row *row, const struct figure *f)
+{
+    const struct soq__interval *range = (const void *)((const char *)row + f->offset);
+    const double *number = (const void *)range;
+
+    switch (f->kind) {
+    case COUNT:
+        return (double)range->n;
+    case MEAN:
+        return range->n ? range->mean : NAN;
+    case LOW:
+        return range->n ? range->low : NAN;
+    case HIGH:
+        return range->n ? range->high : NAN;
+    default:
+        return *number;
+    }
+}
+
+static void csv(const struct soq__eval_summary *s, struct soq_buf *out)
+{
+    soq__buf_puts(out, "model,config,length");
+    for (size_t f = 0; f < N_FIGURES; f++)
+        soq__buf_printf(out, ",%s", figures[f].name);
+    soq__buf_puts(out, "\n");
+    for (size_t i = 0; i < s->n; i++) {
+        soq__buf_printf(out, "%s,%s,", s->eval->model, s->rows[i].config);
+        soq__buf_printf(out, s->rows[i].length ? "%u" : "all", s->rows[i].length);
+        for (size_t f = 0; f < N_FIGURES; f++) {
+            double value = figure_of(&s->rows[i], &figures[f]);
+
+            soq__buf_puts(out, ",");
+            if (isfinite(value))
+                soq__buf_printf(out, "%.9g", value);
+        }
+        soq__buf_puts(out, "\n");
+    }
+}
+
+static json_t *row_json(const struct soq__eval_row *row)
+{
+    json_t *json = json_object();
+
+    json_object_set_new(json, "config", json_string(row->config));
+    json_object_set_new(json, "length", row->length ? json_integer(row->length) : json_null());
+    for (size_t f = 0; f < N_FIGURES; f++) {
+        double value = figure_of(row, &figures[f]);
+
+        json_object_set_new(json, figures[f].name,
+                            figures[f].kind == COUNT ? json_integer((json_int_t)value) : soq__json_number(value));
+    }
+    return json;
+}
+
+static void json(const struct soq__eval_summary *s, struct soq_buf *out)
+{
+    const struct soq__eval_plan *plan = s->eval->plan;
+    json_t *rows = json_array(), *root;
+    char *text;
+
+    for (size_t i = 0; i < s->n; i++)
+        json_array_append_new(rows, row_json(&s->rows[i]));
+    root = json_pack("{ss ss sI sI sI ss so}", "model", s->eval->model, "text", s->eval->items[SOQ__EVAL_TEXT], "seed",
+                     (json_int_t)plan->seed, "bootstrap_samples", (json_int_t)SOQ__BOOTSTRAP_SAMPLES, "bootstrap_seed",
+                     (json_int_t)SOQ__BOOTSTRAP_SEED, "reference", s->eval->configs->items[0].label, "rows", rows);
+    text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    if (text)
+        soq__buf_printf(out, "%s\n", text);
+    else
+        out->failed = true;
+    free(text);
+    json_decref(root);
+}
+
+/* ---- Tables for people */
+
+enum { CELL = 48 };
+
+typedef void cell_fn(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out);
+
+static void dash(char *out)
+{
+    snprintf(out, CELL, "-");
+}
+
+static void range(char *out, const struct soq__interval *r, double scale, int digits)
+{
+    if (r->n)
+        snprintf(out, CELL, "%.*f [%.*f, %.*f]", digits, scale * r->mean, digits, scale * r->low, digits, scale * r->high);
+    else
+        dash(out);
+}
+
+static void cell_config(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    snprintf(out, CELL, "%s", row->config);
+}
+
+static void cell_length(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    snprintf(out, CELL, row->length ? "%u" : "all", row->length);
+}
+
+static void cell_ppl(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    if (row->kl.n)
+        snprintf(out, CELL, "%.2f", row->ppl);
+    else
+        dash(out);
+}
+
+/* Per cent that perplexity is above the full cache's. */
+static void cell_ppl_ratio(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    const struct soq__interval *r = &row->log_ppl;
+
+    (void)reference;
+    if (r->n)
+        snprintf(out, CELL, "%+.2f [%+.2f, %+.2f]", 100 * expm1(r->mean), 100 * expm1(r->low), 100 * expm1(r->high));
+    else
+        dash(out);
+}
+
+static void cell_kl(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    range(out, &row->kl, 1, 4);
+}
+
+static void cell_top(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    if (row->kl.n)
+        snprintf(out, CELL, "%.1f", 100 * row->same_top);
+    else
+        dash(out);
+}
+
+static void score(const struct soq__interval *score_, const struct soq__interval *difference, char *out)
+{
+    if (score_->n)
+        snprintf(out, CELL, "%.0f (%+.0f [%+.0f, %+.0f])", 100 * score_->mean, 100 * difference->mean, 100 * difference->low,
+                 100 * difference->high);
+    else
+        dash(out);
+}
+
+static void cell_passkey(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    score(&row->passkey, &row->passkey_difference, out);
+}
+
+static void cell_recall(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    score(&row->recall, &row->recall_difference, out);
+}
+
+static void cell_speed(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    range(out, &row->tok_s, 1, 1);
+}
+
+static void cell_bytes(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    if (isnan(row->kv_bytes))
+        dash(out);
+    else
+        soq__size_text((uint64_t)row->kv_bytes, out, CELL);
+}
+
+static void cell_share(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    if (isnan(row->kv_bytes) || isnan(reference->kv_bytes))
+        dash(out);
+    else
+        snprintf(out, CELL, "%.1f", 100 * row->kv_bytes / reference->kv_bytes);
+}
+
+static void cell_peak(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+{
+    (void)reference;
+    if (isnan(row->kv_peak))
+        dash(out);
+    else
+        soq__size_text((uint64_t)row->kv_peak, out, CELL);
+}
+
+#define BIN(i)                                                                                                                 \
+    static void cell_bin_##i(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)                \
+    {                                                                                                                          \
+        (void)reference;                                                                                                       \
+        if (row->kl.n)                                                                                                         \
+            snprintf(out, CELL, "%.4f", row->kl_by_position[i]);                                                               \
+        else                                                                                                                   \
+            dash(out);                                                                                                         \
+    }
+BIN(0)
+BIN(1)
+BIN(2)
+BIN(3)
+
+#define NO_TASK SOQ__EVAL_TASKS
+
+struct column {
+    const char *title;
+    enum soq__eval_task task; /* that it is about; NO_TASK: all */
+    cell_fn *cell;
+};
+
+static const struct column main_columns[] = {
+    {"config", NO_TASK, cell_config},
+    {"length", NO_TASK, cell_length},
+    {"PPL", SOQ__EVAL_TEXT, cell_ppl},
+    {"PPL, % above full", SOQ__EVAL_TEXT, cell_ppl_ratio},
+    {"KL, nats", SOQ__EVAL_TEXT, cell_kl},
+    {"same top, %", SOQ__EVAL_TEXT, cell_top},
+    {"pass key, % (difference)", SOQ__EVAL_PASSKEY, cell_passkey},
+    {"recall, % (difference)", SOQ__EVAL_RECALL, cell_recall},
+    {"tok/s", SOQ__EVAL_SPEED, cell_speed},
+    {"KV held", NO_TASK, cell_bytes},
+    {"of full f32, %", NO_TASK, cell_share},
+    {"KV peak", SOQ__EVAL_SPEED, cell_peak},
+};
+static const struct column position_columns[] = {
+    {"config", NO_TASK, cell_config},    {"length", NO_TASK, cell_length},    {"KL, 1st quarter", SOQ__EVAL_TEXT, cell_bin_0},
+    {"2nd", SOQ__EVAL_TEXT, cell_bin_1}, {"3rd", SOQ__EVAL_TEXT, cell_bin_2}, {"4th", SOQ__EVAL_TEXT, cell_bin_3},
+};
+
+static bool is_shown(const struct soq__eval_summary *s, const struct column *c)
+{
+    return c->task == NO_TASK || s->eval->plan->tasks[c->task];
+}
+
+static void cell_at(const struct soq__eval_summary *s, const struct column *c, size_t row, char *out)
+{
+    const struct soq__eval_row *r = &s->rows[row];
+
+    c->cell(r, soq__eval_summary_row(s, s->rows[0].config, r->length), out);
+}
+
+static int width_of(const struct soq__eval_summary *s, const struct column *c)
+{
+    size_t width = strlen(c->title);
+    char cell[CELL];
+
+    for (size_t i = 0; i < s->n; i++) {
+        cell_at(s, c, i, cell);
+        width = strlen(cell) > width ? strlen(cell) : width;
+    }
+    return (int)width;
+}
+
+/* The first column to the left, all others to the right. */
+static void put_cell(struct soq_buf *out, const char *text, int width, bool first, bool md)
+{
+    soq__buf_puts(out, md ? (first ? "| " : " | ") : first ? "" : "  ");
+    soq__buf_printf(out, "%*s", first ? -width : width, text);
+}
+
+static void grid(const struct soq__eval_summary *s, const struct column *columns, size_t n_columns, bool md,
+                 struct soq_buf *out)
+{
+    const char *end = md ? " |\n" : "\n";
+    char cell[CELL];
+
+    for (size_t c = 0; c < n_columns; c++)
+        if (is_shown(s, &columns[c]))
+            put_cell(out, columns[c].title, md ? 0 : width_of(s, &columns[c]), c == 0, md);
+    soq__buf_puts(out, end);
+    for (size_t c = 0; md && c < n_columns; c++)
+        if (is_shown(s, &columns[c]))
+            soq__buf_puts(out, c ? "---:|" : "|---|");
+    soq__buf_puts(out, md ? "\n" : "");
+    for (size_t i = 0; i < s->n; i++) {
+        for (size_t c = 0; c < n_columns; c++) {
+            if (!is_shown(s, &columns[c]))
+                continue;
+            cell_at(s, &columns[c], i, cell);
+            put_cell(out, cell, md ? 0 : width_of(s, &columns[c]), c == 0, md);
+        }
+        soq__buf_puts(out, end);
+    }
+}
+
+static void note(const struct soq__eval_summary *s, struct soq_buf *out)
+{
+    const struct soq__eval_plan *plan = s->eval->plan;
+    const struct soq__eval_row *first = &s->rows[s->n ? s->eval->plan->n_lengths - (s->eval->plan->n_lengths == 1) : 0];
+
+    soq__buf_printf(out, "\n%s, seed %llu; differences are to %s over the same items, 95 %% intervals by bootstrap",
+                    s->eval->model, (unsigned long long)plan->seed, first->config);
+    if (first->kl.n)
+        soq__buf_printf(out, "; text: %zu items of %u tokens (%s)", first->kl.n, plan->n_scored,
+                        s->eval->items[SOQ__EVAL_TEXT]);
+    if (first->passkey.n)
+        soq__buf_printf(out, "; pass key: %zu items", first->passkey.n);
+    if (first->recall.n)
+        soq__buf_printf(out, "; recall: %zu items of %d numbers", first->recall.n, SOQ__EVAL_TURNS_MAX);
+    if (first->tok_s.n)
+        soq__buf_printf(out, "; speed: %zu tests of %u tokens", first->tok_s.n, plan->n_timed);
+    soq__buf_puts(out, ".\n");
+}
+
+void soq__eval_report(const struct soq__eval_summary *s, enum soq__eval_format format, struct soq_buf *out)
+{
+    bool md = format == SOQ__EVAL_MD;
+
+    if (format == SOQ__EVAL_CSV) {
+        csv(s, out);
+    } else if (format == SOQ__EVAL_JSON) {
+        json(s, out);
+    } else {
+        grid(s, main_columns, sizeof main_columns / sizeof main_columns[0], md, out);
+        if (s->eval->plan->tasks[SOQ__EVAL_TEXT]) {
+            soq__buf_puts(out, "\n");
+            grid(s, position_columns, sizeof position_columns / sizeof position_columns[0], md, out);
+        }
+        note(s, out);
+    }
+}
