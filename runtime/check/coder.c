@@ -97,7 +97,7 @@ static uint32_t code_at(const struct soq__coder *c, uint8_t *tile, uint32_t toke
         if (!(c->format.bits & b))
             continue;
         *at = (uint8_t)(*at | (code >> below & mask) << shift);
-        found |= (*at >> shift & mask) << below;
+        found |= ((uint32_t)*at >> shift & mask) << below;
         below += b;
         plane += (size_t)ceil_div(n_inner, 32 / b) * n_outer * 4;
     }
