@@ -162,3 +162,65 @@ Test(kvcodec_golden, affine_and_fp8)
         codec_close(&c);
     }
 }
+
+/* ---- turboquant: the reference has signs of its own, so it gets numbers with the signs of both: what is rotated is the same,
+ * and flipping signs is exact */
+
+static void turbo_plane(struct codec *c, const char *name, char plane, float *out)
+{
+    struct npy in = read_whole(plane == 'K' ? "K" : "V"), signs = read_whole("turbo_signs");
+    struct npy codes = read_part(name, plane, "codes"), norms = read_part(name, plane, "norms");
+    struct npy deq = read_part(name, plane, "deq");
+    struct soq_error err = SOQ_ERROR_INIT;
+    float *x = in.data;
+    uint8_t *tile;
+
+    cr_assert_eq(codec_shape(c, plane == 'K' ? SOQ_PLANE_KEY : SOQ_PLANE_VALUE, TOKENS, D, &err), 0, "%s", err.text);
+    for (uint32_t i = 0; i < TOKENS * D; i++)
+        x[i] *= (float)((const int8_t *)signs.data)[i % D] * c->format.signs[i % D];
+    tile = codec_encode(c, x);
+    codec_decode(c, tile, out);
+    for (uint32_t i = 0; i < TOKENS * D; i++) {
+        double norm = (double)((const float *)norms.data)[i / D], expected = (double)((const float *)deq.data)[i];
+
+        cr_assert_eq(codec_code(c, tile, i / D, i % D), golden_code(&codes, i), "%s.%c: code %u", name, plane, i);
+        cr_assert_float_eq((double)codec_scale(c, tile, i / D, 0) * sqrt(D), norm, 1e-6 * norm, "%s.%c: norm", name, plane);
+        out[i] *= (float)((const int8_t *)signs.data)[i % D] * c->format.signs[i % D];
+        cr_assert_float_eq((double)out[i], expected, 1e-6 * norm, "%s.%c: number %u is %.9g, not %.9g", name, plane, i,
+                           (double)out[i], expected);
+    }
+    soq__free(tile);
+    npy_done(&in);
+    npy_done(&signs);
+    npy_done(&codes);
+    npy_done(&norms);
+    npy_done(&deq);
+}
+
+Test(kvcodec_golden, turboquant)
+{
+    float *k = soq__alloc(TOKENS * D * sizeof *k), *v = soq__alloc(TOKENS * D * sizeof *v);
+
+    for (int bits = 1; bits <= 4; bits++) {
+        char name[16], text[4], file[32];
+        struct override options[] = {{"bits", text}, {"metadata", "f32"}, {NULL, NULL}};
+        struct npy book;
+        struct codec c;
+
+        snprintf(name, sizeof name, "turbo%d", bits);
+        snprintf(text, sizeof text, "%d", bits);
+        snprintf(file, sizeof file, "turbo_codebook%d", bits);
+        c = codec_open("turboquant", options);
+        turbo_plane(&c, name, 'K', k);
+        turbo_plane(&c, name, 'V', v);
+        compare_attention(name, k, v, 1e-5);
+        book = read_whole(file);
+        cr_assert_eq(c.format.codebook_size, 1u << bits);
+        for (uint32_t i = 0; i < c.format.codebook_size; i++)
+            cr_assert_float_eq((double)c.format.codebook[i], ((const double *)book.data)[i], 2e-7);
+        npy_done(&book);
+        codec_close(&c);
+    }
+    soq__free(k);
+    soq__free(v);
+}
