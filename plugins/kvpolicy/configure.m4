@@ -18,6 +18,7 @@ SOQ_PLUGIN([kv-int8], [auto], [the KV codec int8], [])
 SOQ_PLUGIN([kv-int4], [auto], [the KV codec int4], [])
 SOQ_PLUGIN([kv-kivi], [auto], [the KV codec kivi], [])
 SOQ_PLUGIN([kv-turboquant], [auto], [the KV codec turboquant], [])
+SOQ_PLUGIN([kv-kvquant], [auto], [the KV codec kvquant], [])
 
 # What lets gcc vectorise plain loops at -O2, too; none of it changes a result.
 SOQ_CFLAG([SOQ_VECTORISE], [-ftree-vectorize -fvect-cost-model=dynamic -fno-trapping-math])

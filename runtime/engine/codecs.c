@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "config/settings.h"
+#include "model/fingerprint.h"
 
 const char *soq__codec_setting(const struct soq__settings *settings, const char *key)
 {
@@ -34,6 +35,22 @@ static int shape_init(struct soq__codec_shape *s, const struct soq__policies_par
     return 0;
 }
 
+/* Takes a look at all tensors, so only where a codec wants to know. */
+static int prepare(struct soq__codecs *cs, const struct soq__policies_params *p, struct soq__role_instance *role, bool windowed,
+                   struct soq_error *err)
+{
+    struct soq__hash fingerprint;
+    int rc;
+
+    if (!role->plugin->ops.kv_codec->prepare)
+        return 0;
+    rc = soq__model_fingerprint(p->model, &fingerprint, err);
+    if (rc)
+        return rc;
+    memcpy(cs->shapes[windowed].shape.fingerprint, fingerprint.bytes, sizeof fingerprint.bytes);
+    return role->plugin->ops.kv_codec->prepare(role->self, &cs->shapes[windowed].shape, err);
+}
+
 /* ---- Instances ----------------------------------------------------------------------------------------------------------- */
 
 static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *p, const char *words, bool windowed,
@@ -55,8 +72,8 @@ static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *
     if (!rc)
         rc = soq__role_init(role, p->registry, *overlay ? *overlay : p->settings, SOQ_ROLE_KV_CODEC, text.name, p->host, err);
     cs->n++; /* done() is to see it, whatever there is of it */
-    if (!rc && role->plugin->ops.kv_codec->prepare)
-        rc = role->plugin->ops.kv_codec->prepare(role->self, &cs->shapes[windowed].shape, err);
+    if (!rc)
+        rc = prepare(cs, p, role, windowed, err);
     if (!rc)
         cs->kv[cs->n - 1] =
             (struct soq__kv_codec){.ops = role->plugin->ops.kv_codec, .self = role->self, .name = role->plugin->name};

@@ -35,6 +35,7 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
         .host = &e->host.services,
         .hparams = &e->model->hparams,
         .layers = &layers,
+        .model = e->model,
         .context = e->context,
     };
     int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, err);

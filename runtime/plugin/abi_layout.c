@@ -2,6 +2,7 @@
  * stops here: docs/abi.md says what that means. Written by tests/abi/layout.py --update; not to be edited. */
 #include <stddef.h>
 
+#include "soquete/calibration.h"
 #include "soquete/soquete.h"
 
 #define SIZE(type, bytes)                                                                                                      \
@@ -217,7 +218,7 @@ FIELD(soq_kv_group_desc, layers, 80);
 FIELD(soq_kv_group_desc, first_head, 88);
 FIELD(soq_kv_group_desc, reserved, 92);
 
-SIZE(soq_kv_shape, 56);
+SIZE(soq_kv_shape, 72);
 FIELD(soq_kv_shape, struct_size, 0);
 FIELD(soq_kv_shape, n_layers, 4);
 FIELD(soq_kv_shape, n_heads, 8);
@@ -231,6 +232,7 @@ FIELD(soq_kv_shape, rope_kind, 36);
 FIELD(soq_kv_shape, n_rot, 40);
 FIELD(soq_kv_shape, rope_mscale, 44);
 FIELD(soq_kv_shape, inv_freq, 48);
+FIELD(soq_kv_shape, fingerprint, 56);
 
 SIZE(soq_kv_plan, 40);
 FIELD(soq_kv_plan, struct_size, 0);
@@ -792,3 +794,18 @@ VALUE(SOQ_REASON_LENGTH, 3);
 VALUE(SOQ_REASON_CANCELLED, 4);
 VALUE(SOQ_TOKENIZE_BOS, 1);
 VALUE(SOQ_TOKENIZE_SPECIAL, 2);
+
+SIZE(soq_calibration_header, 56);
+FIELD(soq_calibration_header, magic, 0);
+FIELD(soq_calibration_header, version, 8);
+FIELD(soq_calibration_header, n_layers, 12);
+FIELD(soq_calibration_header, n_kv_heads, 16);
+FIELD(soq_calibration_header, head_dim, 20);
+FIELD(soq_calibration_header, fingerprint, 24);
+FIELD(soq_calibration_header, n_tokens, 40);
+FIELD(soq_calibration_header, checksum, 48);
+VALUE(SOQ_CALIBRATION_VERSION, 1);
+VALUE(SOQ_CALIBRATION_TABLES, 28);
+VALUE(SOQ_CALIBRATION_KEYS, 0);
+VALUE(SOQ_CALIBRATION_ROPED_KEYS, 1);
+VALUE(SOQ_CALIBRATION_VALUES, 2);

@@ -14,12 +14,13 @@ import tempfile
 SOURCE = os.environ.get("SOQ_TEST_SRC") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 INCLUDE = os.path.join(SOURCE, "runtime", "include")
 RESULT = os.path.join(SOURCE, "runtime", "plugin", "abi_layout.c")
-HEADERS = ["error", "dtype", "host", "step", "kv", "backend", "sampler", "plugin", "soquete"]
+HEADERS = ["error", "dtype", "host", "step", "kv", "backend", "sampler", "plugin", "soquete", "calibration"]
 
 HEAD = """/* The layout of the public structs on machines of 64 bits, and the values of the public constants. A build in which one differs
  * stops here: docs/abi.md says what that means. Written by tests/abi/layout.py --update; not to be edited. */
 #include <stddef.h>
 
+#include "soquete/calibration.h"
 #include "soquete/soquete.h"
 
 #define SIZE(type, bytes)                                                                                                      \\
@@ -74,7 +75,8 @@ def questions():
 
 def ask(rows):
     lines = "".join(f'    printf("{text}\\n", {value});\n' for text, value in rows)
-    program = f'#include <stddef.h>\n#include <stdio.h>\n#include "soquete/soquete.h"\nint main(void) {{\n{lines}return 0;\n}}\n'
+    includes = "".join(f"#include {name}\n" for name in ["<stddef.h>", "<stdio.h>", '"soquete/calibration.h"', '"soquete/soquete.h"'])
+    program = f"{includes}int main(void) {{\n{lines}return 0;\n}}\n"
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "ask")
         with open(path + ".c", "w", encoding="utf-8") as f:

@@ -8,6 +8,7 @@
 #include "half.h"
 #include "kvtile.h"
 #include "plugin_open.h"
+#include "soquete/calibration.h"
 
 struct codec {
     const struct soq_kv_codec_ops *ops;
@@ -72,6 +73,21 @@ static inline int codec_shape(struct codec *c, uint32_t role, uint32_t tokens, u
     c->tile = (struct soq_kv_tile){.struct_size = sizeof c->tile, .role = role, .tokens = tokens, .width = width};
     c->format = (struct soq_kv_format){.struct_size = sizeof c->format};
     return c->ops->describe(c->self, &c->tile, &c->format, err);
+}
+
+/* Writes a calibration file with the given contents; the header's checksum is put right. */
+static inline void codec_write_calibration(const char *path, struct soq_calibration_header header, const float *layers)
+{
+    size_t floats = (size_t)(header.n_layers * soq_calibration_layer_floats(&header));
+    FILE *file = fopen(path, "wb");
+
+    cr_assert(file);
+    memcpy(header.magic, SOQ_CALIBRATION_MAGIC, sizeof header.magic);
+    header.version = header.version ? header.version : SOQ_CALIBRATION_VERSION;
+    header.checksum = soq_calibration_checksum(&header, layers);
+    cr_assert_eq(fwrite(&header, sizeof header, 1, file), 1);
+    cr_assert_eq(fwrite(layers, sizeof *layers, floats, file), floats);
+    cr_assert_eq(fclose(file), 0);
 }
 
 /* A tile of [tokens][width] numbers, to be freed. */

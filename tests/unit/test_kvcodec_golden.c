@@ -1,6 +1,7 @@
 /* Codecs against the reference data of kv-golden, parts B and C: codes, scales and decoded numbers are equal, attention outputs
  * within its tolerance. Its README has the formulas. */
 #include <math.h>
+#include <unistd.h>
 
 #include "codec_support.h"
 #include "npy.h"
@@ -221,6 +222,61 @@ Test(kvcodec_golden, turboquant)
         npy_done(&book);
         codec_close(&c);
     }
+    soq__free(k);
+    soq__free(v);
+}
+
+/* ---- kvquant: the reference has its own table, which goes in by a calibration file, and thresholds of a tile of all tokens */
+
+static void kvquant_plane(struct codec *c, char plane, float *out)
+{
+    struct npy in = read_whole(plane == 'K' ? "K" : "V"), deq = read_part("kvquant3", plane, "deq");
+    struct npy index = read_part("kvquant3", plane, "outlier_index");
+    struct soq_error err = SOQ_ERROR_INIT;
+    const float *x = in.data, *expected = deq.data;
+    uint8_t *tile;
+
+    cr_assert_eq(codec_shape(c, plane == 'K' ? SOQ_PLANE_KEY : SOQ_PLANE_VALUE, TOKENS, D, &err), 0, "%s", err.text);
+    tile = codec_encode(c, x);
+    codec_decode(c, tile, out);
+    for (size_t i = 0; i < index.rows * index.cols; i++) {
+        size_t vector = i / index.cols, place = (size_t)((const int32_t *)index.data)[i];
+        size_t at = plane == 'K' ? place * D + vector : vector * D + place;
+
+        cr_assert_eq(out[at], x[at], "%c: outlier %zu of vector %zu is kept exactly", plane, place, vector);
+    }
+    for (uint32_t i = 0; i < TOKENS * D; i++)
+        cr_assert_float_eq(out[i], expected[i], 2e-6f * fmaxf(1, fabsf(expected[i])), "%c: number %u is %.9g, not %.9g", plane,
+                           i, (double)out[i], (double)expected[i]);
+    soq__free(tile);
+    npy_done(&in);
+    npy_done(&deq);
+    npy_done(&index);
+}
+
+Test(kvcodec_golden, kvquant)
+{
+    char path[] = "kvquant3-XXXXXX";
+    struct override options[] = {
+        {"calibration", path}, {"thresholds", "tile"}, {"keys", "post_rope"}, {"metadata", "f32"}, {NULL, NULL}};
+    struct soq_calibration_header header = {.n_layers = 1, .n_kv_heads = 1, .head_dim = D};
+    float layer[4 * D + 6 * SOQ_CALIBRATION_TABLES] = {0};
+    float *k = soq__alloc(TOKENS * D * sizeof *k), *v = soq__alloc(TOKENS * D * sizeof *v);
+    struct npy lut[2] = {read_part("kvquant3", 'K', "lut"), read_part("kvquant3", 'V', "lut")};
+    struct codec c;
+
+    close(mkstemp(path));
+    memcpy(layer + soq_calibration_table(&header, SOQ_CALIBRATION_ROPED_KEYS, 0, 3), lut[0].data, 8 * sizeof(float));
+    memcpy(layer + soq_calibration_table(&header, SOQ_CALIBRATION_VALUES, 0, 3), lut[1].data, 8 * sizeof(float));
+    codec_write_calibration(path, header, layer);
+    c = codec_open("kvquant", options);
+    unlink(path);
+    kvquant_plane(&c, 'K', k);
+    kvquant_plane(&c, 'V', v);
+    compare_attention("kvquant3", k, v, 1e-5);
+    codec_close(&c);
+    npy_done(&lut[0]);
+    npy_done(&lut[1]);
     soq__free(k);
     soq__free(v);
 }

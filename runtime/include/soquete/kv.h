@@ -131,6 +131,8 @@ struct soq_kv_shape {
     uint32_t rope_kind, n_rot; /* enum soq_rope_kind; 0: the model does not rotate */
     float rope_mscale;         /* as in soq_rope_table_args */
     const float *inv_freq;     /* [n_rot / 2] */
+    /* Of the model's file, whatever its name; for codecs only. Zeros: not known. */
+    unsigned char fingerprint[16];
 };
 
 /* What a policy needs, soq_kv_plan.needs. */
