@@ -1,14 +1,16 @@
 /* Checks of KV codecs: descriptions that make sense, tiles that come back within the format's bound, no byte beyond tile_bytes,
  * and the same from any thread. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "check/kit.h"
 #include "check/reference.h"
 #include "check/table.h"
+#include "model/dequant.h"
 
 static const uint32_t tokens[] = {1, 4, 16, 32, 128}, widths[] = {1, 7, 8, 20, 64, 80, 128, 256};
 
-enum { KINDS = 6, THREADS = 4 };
+enum { KINDS = 6, ODDITIES = 7, THREADS = 4, TILES = 64, TOKENS = 32, WIDTH = 64, N = TOKENS * WIDTH };
 
 struct codec {
     struct soq__kit *kit;
@@ -31,22 +33,47 @@ static bool describe(struct codec *c)
     return !rc;
 }
 
+/* An instance that knows a model, if it wants to. */
+static void open_codec(struct soq__kit *kit, struct codec *c)
+{
+    static const float inv_freq[] = {1, 0.3f, 0.1f, 0.03f, 0.01f, 0.003f, 0.001f, 0.0003f};
+    static const struct soq_kv_shape shape = {.struct_size = sizeof shape,
+                                              .n_layers = 4,
+                                              .n_heads = 12,
+                                              .n_kv_heads = TILES,
+                                              .head_dim = WIDTH,
+                                              .head_dim_v = WIDTH,
+                                              .context = 4096,
+                                              .block_tokens = TOKENS,
+                                              .rope_kind = SOQ_ROPE_HALF,
+                                              .n_rot = 2 * SOQ__COUNT(inv_freq),
+                                              .rope_mscale = 1,
+                                              .inv_freq = inv_freq};
+    struct soq_error *err = soq__kit_error(kit);
+
+    soq__kit_open(kit);
+    c->kit = kit;
+    c->ops = kit->role->ops.kv_codec;
+    c->self = soq__kit_instance(kit);
+    if (c->ops->prepare)
+        soq__kit_ok(kit, "prepare", c->ops->prepare(c->self, &shape, err), err);
+}
+
 /* Runs `try` on every shape of tile that the codec takes. */
 static void each_tile(struct soq__kit *kit, void (*try)(struct codec *c))
 {
     struct codec c = {.kit = kit};
     bool any = false;
 
-    soq__kit_open(kit);
-    c.ops = kit->role->ops.kv_codec;
-    c.self = soq__kit_instance(kit);
+    open_codec(kit, &c);
     for (size_t i = 0; i < 2 * SOQ__COUNT(tokens) * SOQ__COUNT(widths); i++) {
         c.tile = (struct soq_kv_tile){.struct_size = sizeof c.tile,
                                       .role = i % 2 ? SOQ_PLANE_VALUE : SOQ_PLANE_KEY,
                                       .layer = 1,
                                       .head = 2,
                                       .tokens = tokens[i / 2 % SOQ__COUNT(tokens)],
-                                      .width = widths[i / 2 / SOQ__COUNT(tokens)]};
+                                      .width = widths[i / 2 / SOQ__COUNT(tokens)],
+                                      .first_position = 640};
         c.n = (size_t)c.tile.tokens * c.tile.width;
         soq__kit_at(kit, "%s, %u x %u", i % 2 ? "values" : "keys", c.tile.tokens, c.tile.width);
         if (!describe(&c))
@@ -128,9 +155,7 @@ static void check_impossible(struct soq__kit *kit)
     static const uint32_t shapes[][2] = {{0, 8}, {8, 0}, {0, 0}, {UINT32_MAX, UINT32_MAX}};
     struct codec c = {.kit = kit, .tile = {.role = SOQ_PLANE_KEY}};
 
-    soq__kit_open(kit);
-    c.ops = kit->role->ops.kv_codec;
-    c.self = soq__kit_instance(kit);
+    open_codec(kit, &c);
     for (size_t i = 0; i < SOQ__COUNT(shapes); i++) {
         c.tile.tokens = shapes[i][0];
         c.tile.width = shapes[i][1];
@@ -280,9 +305,136 @@ static void check_round_trip(struct soq__kit *kit)
     each_tile(kit, try_round_trip);
 }
 
-/* ---- Threads: different tiles at once come out as one after the other */
+/* ---- The layout of tiles: what a backend would read is what decode says */
 
-enum { TILES = 64, TOKENS = 32, WIDTH = 64, N = TOKENS * WIDTH };
+/* The code of (inner, outer): soquete/kv.h, layout of tiles, 2. */
+static uint32_t code_at(const struct codec *c, const uint8_t *tile, uint64_t inner, uint64_t outer)
+{
+    const struct soq_kv_format *f = &c->format;
+    bool keys = c->tile.role == SOQ_PLANE_KEY;
+    uint64_t n_inner = keys ? c->tile.width : c->tile.tokens, n_outer = keys ? c->tile.tokens : c->tile.width;
+    uint64_t groups = divide_up(c->tile.tokens, f->group_tokens) * divide_up(c->tile.width, f->group_dims);
+    uint64_t arrays = f->kind == SOQ_FORMAT_AFFINE && !f->symmetric ? 2 : 1;
+    uint64_t plane = divide_up(arrays * groups * (f->dtype == SOQ_DTYPE_F32 ? 4 : 2), 8) * 8;
+    uint32_t code = 0, have = 0;
+
+    for (uint32_t bits = 8; bits; bits /= 2) {
+        uint64_t per_byte = 8 / bits, i = inner / 4 / per_byte, s = inner / 4 % per_byte;
+
+        if (!(f->bits & bits))
+            continue;
+        code |= (tile[plane + (i * n_outer + outer) * 4 + inner % 4] >> s * bits & ((1u << bits) - 1)) << have;
+        have += bits;
+        plane += divide_up(n_inner, 32 / bits) * n_outer * 4;
+    }
+    return code;
+}
+
+static double scale_at(const struct codec *c, const uint8_t *tile, uint64_t i)
+{
+    float x;
+
+    soq__dequant((enum soq_dtype)c->format.dtype)(tile + i * (c->format.dtype == SOQ_DTYPE_F32 ? 4 : 2), &x, 1);
+    return (double)x;
+}
+
+/* What is stored of token t, dim d. */
+static double stored_at(const struct codec *c, const uint8_t *tile, uint32_t t, uint32_t d)
+{
+    const struct soq_kv_format *f = &c->format;
+    bool keys = c->tile.role == SOQ_PLANE_KEY;
+    uint32_t code = keys ? code_at(c, tile, d, t) : code_at(c, tile, t, d);
+    uint64_t token_groups = divide_up(c->tile.tokens, f->group_tokens),
+             groups = token_groups * divide_up(c->tile.width, f->group_dims);
+    uint64_t group = d / f->group_dims * token_groups + t / f->group_tokens;
+    double scale = scale_at(c, tile, group);
+
+    if (f->kind == SOQ_FORMAT_CODEBOOK)
+        return (double)f->codebook[code] * scale;
+    if (f->kind == SOQ_FORMAT_E4M3) {
+        int exponent = code >> 3 & 15, mantissa = code & 7;
+        double magnitude = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+
+        return (code & 0x80 ? -magnitude : magnitude) * scale;
+    }
+    return f->symmetric ? ((double)code - (1u << (f->bits - 1))) * scale : code * scale + scale_at(c, tile, groups + group);
+}
+
+/* H y of blocks, then signs. */
+static void turn_back(const struct codec *c, double *y)
+{
+    const struct soq_kv_format *f = &c->format;
+
+    for (uint32_t half = 1; f->rotation && half < f->rotation_dims; half *= 2) {
+        for (uint32_t i = 0; i < c->tile.width; i++) {
+            double a = y[i], b = y[i ^ half];
+
+            if (i & half)
+                continue;
+            y[i] = (a + b) * M_SQRT1_2;
+            y[i ^ half] = (a - b) * M_SQRT1_2;
+        }
+    }
+    for (uint32_t d = 0; f->rotation == SOQ_ROTATION_HADAMARD_SIGNS && d < c->tile.width; d++)
+        y[d] *= (double)f->signs[d];
+}
+
+static void try_layout(struct codec *c)
+{
+    float *src = soq__kit_guard(c->kit, c->n * sizeof *src, 4), *out = soq__kit_guard(c->kit, c->n * sizeof *out, 4);
+    uint8_t *tile = soq__kit_guard(c->kit, c->format.tile_bytes, 8);
+    double y[256];
+
+    if (!has_layout(&c->format))
+        return;
+    soq__kit_fill(src, c->n, 5);
+    encode(c, src, tile);
+    decode(c, tile, out);
+    for (uint32_t t = 0; t < c->tile.tokens; t++) {
+        for (uint32_t d = 0; d < c->tile.width; d++)
+            y[d] = stored_at(c, tile, t, d);
+        turn_back(c, y);
+        for (uint32_t d = 0; d < c->tile.width; d++)
+            SOQ__EXPECT(c->kit, fabs((double)out[t * c->tile.width + d] - y[d]) <= 1e-5,
+                        "token %u, dim %u: decode says %.9g, the tile %.9g", t, d, (double)out[t * c->tile.width + d], y[d]);
+    }
+}
+
+static void check_layout(struct soq__kit *kit)
+{
+    each_tile(kit, try_layout);
+}
+
+/* ---- Numbers that are not finite, or hardly */
+
+static void try_odd(struct codec *c)
+{
+    static const float odd[ODDITIES] = {INFINITY, -INFINITY, NAN, 3e38f, 1e-40f, 65504, -1e-30f};
+    float *src = soq__kit_guard(c->kit, c->n * sizeof *src, 4), *out = soq__kit_guard(c->kit, c->n * sizeof *out, 4);
+    void *tile = soq__kit_guard(c->kit, c->format.tile_bytes, 8);
+
+    if (c->format.kind == SOQ_FORMAT_PLAIN)
+        return;
+    for (uint32_t kind = 0; kind < 2 * ODDITIES; kind++) { /* one among others, then all of them */
+        soq__kit_fill(src, c->n, 9);
+        for (size_t i = 0; i < c->n; i++)
+            if (kind >= ODDITIES || i == c->n / 2)
+                src[i] = odd[kind % ODDITIES];
+        encode(c, src, tile);
+        decode(c, tile, out);
+        for (size_t i = 0; i < c->n; i++)
+            SOQ__EXPECT(c->kit, isfinite(out[i]), "a tile with %s%g: number %zu comes back as %g", kind < ODDITIES ? "a " : "",
+                        (double)odd[kind % ODDITIES], i, (double)out[i]);
+    }
+    soq__kit_guard_intact(c->kit, tile, "the tile");
+}
+
+static void check_odd(struct soq__kit *kit)
+{
+    each_tile(kit, try_odd);
+}
+
+/* ---- Threads: different tiles at once come out as one after the other */
 
 struct shared {
     struct codec *c;
@@ -316,9 +468,7 @@ static void check_threads(struct soq__kit *kit)
     size_t bytes = sizeof(float) * TILES * N;
     float *alone;
 
-    soq__kit_open(kit);
-    c.ops = kit->role->ops.kv_codec;
-    c.self = soq__kit_instance(kit);
+    open_codec(kit, &c);
     if (!describe(&c))
         soq__kit_skip(kit, "does not take tiles of %d x %d", TOKENS, WIDTH);
     s.src = soq__kit_guard(kit, bytes, 4);
@@ -357,6 +507,9 @@ static const struct soq__check checks[] = {
     {"codec.impossible", SOQ_ROLE_KV_CODEC, "tiles of nothing, or of everything, are refused", check_impossible, "skew.exact"},
     {"codec.round_trip", SOQ_ROLE_KV_CODEC, "numbers come back within the format's bound; tile_bytes is kept to",
      check_round_trip, "codec.format"},
+    {"codec.layout", SOQ_ROLE_KV_CODEC, "tiles of the kinds that backends read are laid out as the ABI says", check_layout,
+     "codec.round_trip"},
+    {"codec.odd", SOQ_ROLE_KV_CODEC, "infinities, NaN and the like come back finite", check_odd, "codec.round_trip"},
     {"codec.threads", SOQ_ROLE_KV_CODEC, "threads at once get the bits that one gets", check_threads, "codec.round_trip"},
 };
 const struct soq__check_family soq__checks_codec = SOQ__FAMILY(checks);
