@@ -40,5 +40,6 @@ int soq__cmd_logits(const struct soq__cli_globals *globals, int argc, char **arg
 int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_eval(const struct soq__cli_globals *globals, int argc, char **argv);
 int soq__cmd_perplexity(const struct soq__cli_globals *globals, int argc, char **argv);
+int soq__cmd_calibrate(const struct soq__cli_globals *globals, int argc, char **argv);
 
 #endif

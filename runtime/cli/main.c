@@ -34,6 +34,7 @@ static const struct {
     {"bench", soq__cmd_bench, "measure speed"},
     {"perplexity", soq__cmd_perplexity, "measure how well a model predicts a text"},
     {"eval", soq__cmd_eval, "measure what a KV cache costs in quality"},
+    {"calibrate", soq__cmd_calibrate, "fit a KV codec to a model"},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -5,8 +5,9 @@ import subprocess
 
 from cli import LLAMA, PROGRAM, SRC, environment, main, path, soquete, test
 
-COMMANDS = ["run", "chat", "plugins", "new", "config", "inspect", "kvcalc", "trace", "tokenize", "logits", "bench", "perplexity", "eval"]
-WITH_MODEL = ["run", "chat", "kvcalc", "tokenize", "logits", "bench", "perplexity"]
+COMMANDS = ["run", "chat", "plugins", "new", "config", "inspect", "kvcalc", "trace", "tokenize", "logits", "bench", "perplexity", "eval",
+            "calibrate"]
+WITH_MODEL = ["run", "chat", "kvcalc", "tokenize", "logits", "bench", "perplexity", "calibrate"]
 
 
 def settings(*args):
@@ -73,7 +74,7 @@ def wrong_options():
     for command in COMMANDS:
         result = soquete(command, "--no-such-option", rc=2)
         assert "--no-such-option" in result.err and not result.out, result
-    for command in ["chat", "kvcalc", "tokenize", "logits", "bench", "perplexity", "config"]:
+    for command in ["chat", "kvcalc", "tokenize", "logits", "bench", "perplexity", "calibrate", "config"]:
         assert "stray" in soquete(command, "stray", rc=2).err
     assert "did you mean --temp" in soquete("run", "--tmep", "1", rc=2).err
     assert "expected a value" in soquete("run", "-n", rc=2).err
@@ -112,7 +113,8 @@ def wrong_models():
     """no model, a missing file, a folder, something else: each command says so."""
     other = path("other.gguf", "this is no model\n" * 100)
     cut = path("cut.gguf", open(LLAMA, "rb").read()[:20000])
-    extra = {"run": ["hello"], "logits": ["--ids", "1", "--out", path("x.npy")], "bench": ["--no-memory"]}
+    extra = {"run": ["hello"], "logits": ["--ids", "1", "--out", path("x.npy")], "bench": ["--no-memory"],
+             "calibrate": ["--out", path("x.npy")]}
     for command in WITH_MODEL:
         more = extra.get(command, [])
         assert "-m FILE" in soquete(command, *more, rc=2).err

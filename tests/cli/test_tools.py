@@ -283,6 +283,81 @@ def perplexity_smollm():
     assert soquete(*args, text=english).json()["ppl"] < 60 < 200 < soquete(*args, text=jumble).json()["ppl"]
 
 
+# ---- calibrate
+
+# Seconds-long texts: the words that the tiny models' vocabularies were made of.
+WORDS = "kalomi tenu saro. It's 12345 o'clock, isn't it? "
+
+
+def calibration(name):
+    """Header and numbers of a calibration file."""
+    with open(name, "rb") as f:
+        data = f.read()
+    magic, version, layers, heads, dim, fingerprint, tokens, checksum = struct.unpack("<8s4I16s2Q", data[:56])
+    values = struct.unpack("<%df" % ((len(data) - 56) // 4), data[56:])
+    assert magic == b"SOQCALIB" and version == 1 and len(values) == layers * (4 * heads * dim + 6 * 28), (version, layers, heads, dim)
+    hashed = 0xcbf29ce484222325
+    for byte in data[:48] + data[56:]:
+        hashed = (hashed ^ byte) * 0x100000001b3 & 0xffffffffffffffff
+    assert hashed == checksum
+    return layers, heads, dim, tokens, values
+
+
+@test
+def calibrate():
+    """calibrate writes ranges and tables of every layer, the same ones every time; kvquant reads them."""
+    args = ["calibrate", "-m", LLAMA, "-c", 64, "--tokens", 256]
+    out = soquete(*args, "--out", path("a.kvcal"), text=WORDS * 12).out
+    soquete(*args, "-o", path("b.kvcal"), "-t", 1, "-f", path("words.txt", WORDS * 12))
+    layers, heads, dim, tokens, values = calibration(path("a.kvcal"))
+    assert (layers, heads, dim, tokens, values) == calibration(path("b.kvcal")) and tokens == 4 * 63, tokens
+    assert "%d layers, %d tokens" % (layers, tokens) in out, out
+    stride = 4 * heads * dim + 6 * 28
+    weighted = 0
+    for layer in range(layers):
+        part = values[layer * stride:(layer + 1) * stride]
+        channels = 2 * heads * dim
+        assert all(low < high for low, high in zip(part[:channels], part[channels:2 * channels]))
+        tables = [part[2 * channels + 28 * i:2 * channels + 28 * (i + 1)] for i in range(6)]
+        for table in tables:
+            for entries in (table[:4], table[4:12], table[12:]):
+                assert list(entries) == sorted(entries) and -1 <= entries[0] and entries[-1] <= 1, entries
+        weighted += tables[0] != tables[1]
+    assert weighted, "attention weighs"
+
+
+@test
+def calibrated_codec():
+    """kvquant runs with a model's calibration; that of another model, or a damaged one, is refused."""
+    soquete("calibrate", "-m", LLAMA, "-c", 64, "-o", path("c.kvcal"), text=WORDS * 12)
+    told = {}
+    for name, options in {"plain": [], "weighted": ["--kv.kvquant.weights=sensitivity"]}.items():
+        told[name] = soquete("perplexity", "-m", LLAMA, "-c", 256, "--json", "--kv.codec=kvquant",
+                             "--kv.kvquant.calibration=" + path("c.kvcal"), *options, text=WORDS * 14).json()["ppl"]
+    full = soquete("perplexity", "-m", LLAMA, "-c", 256, "--json", "--kv.codec=f32", text=WORDS * 14).json()["ppl"]
+    assert all(ppl != full and abs(ppl / full - 1) < 0.2 for ppl in told.values()), (told, full)
+    refused = soquete("run", "-m", GEMMA, "--raw", "-n", 1, "x", "--kv.codec=kvquant", "--kv.kvquant.calibration=" + path("c.kvcal"),
+                      rc=None)
+    assert refused.rc and "calibration" in refused.err and "soquete calibrate" in refused.err, refused
+    with open(path("c.kvcal"), "r+b") as f:
+        f.seek(99)
+        f.write(b"?")
+    damaged = soquete("run", "-m", LLAMA, "--raw", "-n", 1, "x", "--kv.codec=kvquant", "--kv.kvquant.calibration=" + path("c.kvcal"),
+                      rc=None)
+    assert damaged.rc and "checksum" in damaged.err, damaged
+
+
+@test
+def calibrate_refuses():
+    """calibrate needs a file to write to, enough text, and chunks that the model holds."""
+    assert "--out" in soquete("calibrate", "-m", LLAMA, text="x", rc=2).err
+    assert "no chunk of 128" in soquete("calibrate", "-m", LLAMA, "-c", 128, "-o", path("d.kvcal"), text="short", rc=2).err
+    assert "context" in soquete("calibrate", "-m", LLAMA, "-c", 1 << 20, "-o", path("d.kvcal"), text=WORDS, rc=2).err
+    assert "missing" in soquete("calibrate", "-m", LLAMA, "-f", path("missing"), "-o", path("d.kvcal"), rc=1).err
+    soquete("calibrate", "-m", LLAMA, "-c", 16, "-o", path("no/folder.kvcal"), text=WORDS, rc=1)
+    assert not os.path.exists(path("d.kvcal"))
+
+
 # ---- inspect, plugins
 
 
