@@ -219,7 +219,7 @@ def manual_of_configuration():
 
 @test
 def policy_sections():
-    """every key of every KV policy is in etc/soquete.ini and soquete.ini(5), with its default and what it says of itself."""
+    """every key of every KV policy and codec is in etc/soquete.ini and soquete.ini(5), with its default and what it says of itself."""
     with open(os.path.join(SRC, "etc", "soquete.ini")) as f:
         ini = " ".join(re.sub(r"\n# ", " ", f.read()).split("\n")) + " ;["
     with open(os.path.join(SRC, "docs", "man", "soquete.ini.5")) as f:
@@ -227,7 +227,7 @@ def policy_sections():
     sections = 0
     for plugin in soquete("plugins", "--json").json():
         for role in plugin["roles"]:
-            if role["role"] != "kv_policy" or not role["options"]:
+            if role["role"] not in ("kv_policy", "kv_codec") or not role["options"]:
                 continue
             name = "[kv.%s]" % plugin["name"]
             sections += 1
@@ -237,10 +237,10 @@ def policy_sections():
             start = page.index(".Ss %s\n" % name)
             body = page[start:page.index("\n.Ss ", start + 1)].splitlines()
             for option in role["options"]:
-                assert ";%s = %s " % (option["key"], option["default"]) in section, (name, option)
+                assert (";%s = %s" % (option["key"], option["default"])).rstrip() + " " in section, (name, option)
                 assert option["help"] in section, (name, option)
-                assert ".It Li %s = %s" % (option["key"], option["default"]) in body, (name, option)
-    assert sections >= 2
+                assert (".It Li %s = %s" % (option["key"], option["default"])).rstrip() in body, (name, option)
+    assert sections >= 7
 
 
 @test
