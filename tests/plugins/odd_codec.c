@@ -1,12 +1,13 @@
 /* A codec that no backend knows: OPAQUE, so tiles pass through encode() and decode(). Bytes count from 1 to 255 in steps of the
  * tile's largest magnitude / 127, token by token from the last to the first, each XORed with a key that is made of the tile's
- * layer, head and role: whoever decodes a tile under another name gets garbage. placed_codec.c makes a second plugin of it,
- * whose key contains the position too. */
+ * layer, head and role: whoever decodes a tile under another name gets garbage. With exact = yes the bytes are those of the
+ * numbers themselves, so that nothing is lost. placed_codec.c makes a second plugin of it, whose key contains the position too.
+ */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "fail.h"
-#include "half.h"
 #include "soquete/plugin.h"
 
 #ifndef ODD_NAME
@@ -16,6 +17,7 @@
 
 struct odd {
     uint32_t grid, residual, tail_dtype;
+    bool exact;
 };
 
 static int odd_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
@@ -28,6 +30,7 @@ static int odd_init(void *self, const struct soq_host *host, const struct soq_co
     *odd = (struct odd){
         .grid = (uint32_t)config->get_int(config->ctx, "grid"),
         .residual = (uint32_t)config->get_int(config->ctx, "residual"),
+        .exact = config->get_int(config->ctx, "exact"),
         .tail_dtype = strcmp(tail, "f32") == 0    ? SOQ_DTYPE_F32
                       : strcmp(tail, "bf16") == 0 ? SOQ_DTYPE_BF16
                                                   : SOQ_DTYPE_F16,
@@ -35,21 +38,26 @@ static int odd_init(void *self, const struct soq_host *host, const struct soq_co
     return 0;
 }
 
-/* A scale, then a byte per number. */
+/* A scale, then a byte per number or all of its four. */
+static uint64_t odd_bytes(const struct odd *odd, const struct soq_kv_tile *tile)
+{
+    return (sizeof(float) + (uint64_t)tile->tokens * tile->width * (odd->exact ? sizeof(float) : 1) + 7) / 8 * 8;
+}
+
 static int odd_describe(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err)
 {
     const struct odd *odd = self;
     uint64_t numbers = (uint64_t)tile->tokens * tile->width;
 
-    if (numbers == 0 || numbers > UINT32_MAX)
+    if (numbers == 0 || numbers > UINT32_MAX / 8)
         return plugin_fail(err, SOQ_EINVAL, "kv codec " ODD_NAME ": a tile of %u tokens x %u numbers cannot be stored",
                            tile->tokens, tile->width);
     format_out->kind = SOQ_FORMAT_OPAQUE;
-    format_out->bits = 8;
+    format_out->bits = odd->exact ? 32 : 8;
     format_out->tail_dtype = odd->tail_dtype;
     format_out->grid_tokens = odd->grid;
     format_out->residual_tokens = odd->residual;
-    format_out->tile_bytes = (sizeof(float) + numbers + 7) / 8 * 8;
+    format_out->tile_bytes = odd_bytes(odd, tile);
     return 0;
 }
 
@@ -66,39 +74,61 @@ static float or_zero(float x)
     return isfinite(x) ? x : 0;
 }
 
+/* Where row t of a tile stands: the last comes first. */
+static size_t row_at(const struct soq_kv_tile *tile, uint32_t t)
+{
+    return (size_t)(tile->tokens - 1 - t) * tile->width;
+}
+
 static int odd_encode(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err)
 {
-    size_t numbers = (size_t)tile->tokens * tile->width;
+    const struct odd *odd = self;
+    size_t numbers = (size_t)tile->tokens * tile->width, size = odd->exact ? sizeof(float) : 1;
     uint8_t *bytes = (uint8_t *)dst + sizeof(float), key = key_of(tile);
     float scale = 0;
 
-    (void)self;
     (void)err;
+    memset(dst, 0, odd_bytes(odd, tile));
     for (size_t i = 0; i < numbers; i++)
         scale = fmaxf(scale, fabsf(or_zero(src[i])) / 127);
     memcpy(dst, &scale, sizeof scale);
-    for (size_t t = 0; t < tile->tokens; t++)
-        for (size_t i = 0; i < tile->width; i++) {
-            float code = scale > 0 ? rintf(or_zero(src[(tile->tokens - 1 - t) * tile->width + i]) / scale) : 0;
+    for (uint32_t t = 0; t < tile->tokens; t++)
+        for (uint32_t i = 0; i < tile->width; i++) {
+            float x = or_zero(src[(size_t)t * tile->width + i]);
+            uint8_t *at = bytes + (row_at(tile, t) + i) * size;
 
-            bytes[t * tile->width + i] = (uint8_t)((int)code + 128) ^ key;
+            if (odd->exact)
+                memcpy(at, &x, sizeof x);
+            else
+                *at = (uint8_t)((int)(scale > 0 ? rintf(x / scale) : 0) + 128);
         }
-    memset(bytes + numbers, 0, (sizeof(float) + numbers + 7) / 8 * 8 - sizeof(float) - numbers);
+    for (size_t i = 0; i < numbers * size; i++)
+        bytes[i] ^= key;
     return 0;
 }
 
 static int odd_decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)
 {
+    const struct odd *odd = self;
     const uint8_t *bytes = (const uint8_t *)src + sizeof(float);
+    size_t size = odd->exact ? sizeof(float) : 1;
     uint8_t key = key_of(tile);
     float scale;
 
-    (void)self;
     (void)err;
     memcpy(&scale, src, sizeof scale);
-    for (size_t t = 0; t < tile->tokens; t++)
-        for (size_t i = 0; i < tile->width; i++)
-            dst[(tile->tokens - 1 - t) * tile->width + i] = (float)((bytes[t * tile->width + i] ^ key) - 128) * scale;
+    for (uint32_t t = 0; t < tile->tokens; t++)
+        for (uint32_t i = 0; i < tile->width; i++) {
+            const uint8_t *at = bytes + (row_at(tile, t) + i) * size;
+            uint8_t plain[sizeof(float)];
+
+            for (size_t byte = 0; byte < size; byte++)
+                plain[byte] = at[byte] ^ key;
+            if (odd->exact)
+                memcpy(&dst[(size_t)t * tile->width + i], plain, sizeof plain);
+            else
+                dst[(size_t)t * tile->width + i] = (float)(plain[0] - 128) * scale;
+        }
     return 0;
 }
 
@@ -123,6 +153,11 @@ static const struct soq_option odd_options[] = {
      .default_value = "f16",
      .choices = "f16|f32|bf16",
      .help = "Of blocks that are not packed."},
+    {.struct_size = sizeof odd_options[0],
+     .type = SOQ_OPT_BOOL,
+     .key = "exact",
+     .default_value = "no",
+     .help = "Lose nothing."},
 };
 
 static const struct soq_kv_codec_ops odd_ops = {

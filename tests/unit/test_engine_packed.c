@@ -248,6 +248,33 @@ Test(engine_packed, every_codec_with_every_policy, .timeout = 480)
     cr_expect_eq(soq__alloc_live(), live);
 }
 
+/* A codec that loses nothing is f32, packed or not, whatever is evicted: entries move, are decoded and encoded again, and keys
+ * are read from packed blocks, with nothing amiss. */
+Test(engine_packed, nothing_is_lost, .timeout = 240)
+{
+    static const char *const exact[] = {"kv.codec=odd", "kv.odd.exact=yes", "kv.odd.tail=f32", "kv.pack_grid=16"};
+    static const char *const back[] = {"kv.residual=0", "kv.residual=24"};
+
+    for (size_t p = 0; p < 2 * N_POLICIES; p++) {
+        const char *const all[] = {mixed_plugins(), exact[0], exact[1], exact[2], exact[3], back[p % 2], NULL};
+        struct fixture plain = open_with(LLAMA, policies[p / 2], (const char *[]){"kv.codec=f32", NULL}),
+                       packed = open_with(LLAMA, policies[p / 2], all);
+        struct soq__sequence *a = new_sequence(&plain), *b = new_sequence(&packed);
+        struct told one = {0}, two = {0};
+        int32_t ids[N_PROMPT];
+
+        make_ids(ids, N_PROMPT, 1);
+        run(a, ids, N_PROMPT, &one);
+        run(b, ids, N_PROMPT, &two);
+        expect_same(&one, &two, policies[p / 2][0]);
+        cr_expect_gt(b->kv.groups[0].n_packed, 0);
+        soq__sequence_free(a);
+        soq__sequence_free(b);
+        close_model(&plain);
+        close_model(&packed);
+    }
+}
+
 /* ---- Bytes --------------------------------------------------------------------------------------------------------------- */
 
 /* What a sequence takes behind its prompt is what the forecast says. */
