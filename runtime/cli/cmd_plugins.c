@@ -165,7 +165,7 @@ static bool print_table(const struct listing *l, bool why)
             printf("    %s\n    %s\n", c->reason, c->library_path ? c->library_path : c->manifest_path);
     }
     soq__buf_done(&roles);
-    soq__compat_print_table(l->registry);
+    soq__compat_print_tables(l->registry);
     return complete;
 }
 
@@ -212,7 +212,6 @@ static bool print_options(const struct soq__plugin *p)
 
 static bool print_plugin(const struct soq__candidate *c)
 {
-    const struct soq__plugin_role *policy = c->plugin ? soq__plugin_find_role(c->plugin, SOQ_ROLE_KV_POLICY) : NULL;
     const struct soq__manifest *m = &c->manifest;
     struct soq_buf roles = SOQ_BUF_INIT;
     bool complete;
@@ -228,10 +227,8 @@ static bool print_plugin(const struct soq__candidate *c)
     printf("%s%s%s", *m->requires_device ? "needs     " : "", m->requires_device, *m->requires_device ? "\n" : "");
     printf("manifest  %s\nlibrary   %s\nstate     %s: %s\n", c->manifest_path, c->library_path,
            soq__candidate_state_text(c->state), c->reason);
-    if (policy) {
-        printf("works with ");
-        soq__compat_print_line(policy->ops.kv_policy->traits);
-    }
+    for (uint32_t i = 0; c->plugin && i < c->plugin->n_roles; i++)
+        soq__compat_print_line(&c->plugin->roles[i]);
     soq__buf_done(&roles);
     return c->plugin ? print_options(c->plugin) && complete : complete;
 }
@@ -326,14 +323,14 @@ static json_t *json_option(const struct soq_option *option)
 
 static json_t *json_role(const struct soq__plugin_role *role)
 {
-    json_t *options = json_array(), *json;
+    json_t *options = json_array(), *works_with = soq__compat_json(role), *json;
 
     for (uint32_t i = 0; i < role->n_options; i++)
         json_array_append_new(options, json_option(&role->options[i]));
     json = json_pack("{ss ss so}", "role", soq__role_name(role->role), "section", soq__role_section(role->role), "options",
                      options);
-    if (role->role == SOQ_ROLE_KV_POLICY)
-        json_object_set_new(json, "works_with", soq__compat_json(role->ops.kv_policy->traits));
+    if (works_with)
+        json_object_set_new(json, "works_with", works_with);
     return json;
 }
 

@@ -4,75 +4,130 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+enum { FEATURES_MAX = 5 };
 
-static const struct {
+struct feature {
     const char *title, *text, *key;
     uint32_t trait; /* that excludes it */
-} features[] = {
-    {"CHUNKED PREFILL", "chunked prefill", "chunked_prefill", SOQ_POLICY_NO_CHUNKS},
-    {"DRAFTS", "drafts", "drafts", SOQ_POLICY_NO_DRAFTS},
-    {"PREFIX HITS", "prefix hits", "prefix_hits", SOQ_POLICY_NO_PREFIX_HITS},
-    {"FORK", "fork", "fork", SOQ_POLICY_NO_FORK},
-    {"SAVE AND LOAD", "save and load", "save_and_load", SOQ_POLICY_NO_SAVE},
 };
 
-/* The policy of a candidate that can be used; NULL otherwise. */
-static const struct soq__plugin_role *policy_of(const struct soq__candidate *c)
+static const struct kind {
+    enum soq_role role;
+    const char *title;
+    struct feature features[FEATURES_MAX]; /* up to one without a title */
+} kinds[] = {
+    {SOQ_ROLE_KV_POLICY,
+     "KV POLICY",
+     {
+         {"CHUNKED PREFILL", "chunked prefill", "chunked_prefill", SOQ_POLICY_NO_CHUNKS},
+         {"DRAFTS", "drafts", "drafts", SOQ_POLICY_NO_DRAFTS},
+         {"PREFIX HITS", "prefix hits", "prefix_hits", SOQ_POLICY_NO_PREFIX_HITS},
+         {"FORK", "fork", "fork", SOQ_POLICY_NO_FORK},
+         {"SAVE AND LOAD", "save and load", "save_and_load", SOQ_POLICY_NO_SAVE},
+     }},
+    {SOQ_ROLE_KV_CODEC,
+     "KV CODEC",
+     {
+         {"POLICIES THAT SELECT", "policies that select entries", "selecting_policies", SOQ_CODEC_NEEDS_POSITIONS},
+     }},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+static bool is_there(const struct kind *k, size_t f)
+{
+    return f < FEATURES_MAX && k->features[f].title;
+}
+
+/* The kind of a role; NULL: it is none of these. */
+static const struct kind *kind_of(const struct soq__plugin_role *role)
+{
+    for (size_t i = 0; role && i < N_KINDS; i++)
+        if (kinds[i].role == role->role)
+            return &kinds[i];
+    return NULL;
+}
+
+static uint32_t traits_of(const struct soq__plugin_role *role)
+{
+    return role->role == SOQ_ROLE_KV_POLICY ? role->ops.kv_policy->traits : role->ops.kv_codec->traits;
+}
+
+static bool works(const struct soq__plugin_role *role, const struct feature *f)
+{
+    return !(traits_of(role) & f->trait);
+}
+
+/* What a candidate that can be used is of a kind; NULL: nothing. */
+static const struct soq__plugin_role *role_of(const struct soq__candidate *c, const struct kind *k)
 {
     if (!c->plugin || c->state == SOQ_CANDIDATE_LOWER || c->state == SOQ_CANDIDATE_REFUSED)
         return NULL;
-    return soq__plugin_find_role(c->plugin, SOQ_ROLE_KV_POLICY);
+    return soq__plugin_find_role(c->plugin, k->role);
 }
 
-void soq__compat_print_table(const struct soq__registry *registry)
+static void print_table(const struct soq__registry *registry, const struct kind *k)
 {
-    int width = (int)strlen("KV POLICY"), n = 0;
+    int width = (int)strlen(k->title), n = 0;
     const struct soq__candidate *c;
 
     for (size_t i = 0; (c = soq__registry_candidate(registry, i)); i++) {
-        if (!policy_of(c))
+        if (!role_of(c, k))
             continue;
         n++;
         width = (int)strlen(c->id) > width ? (int)strlen(c->id) : width;
     }
     if (!n)
         return;
-    printf("\n%-*s", width, "KV POLICY");
-    for (size_t f = 0; f < COUNT(features); f++)
-        printf("  %s", features[f].title);
+    printf("\n%-*s", width, k->title);
+    for (size_t f = 0; is_there(k, f); f++)
+        printf("  %s", k->features[f].title);
     putchar('\n');
     for (size_t i = 0; (c = soq__registry_candidate(registry, i)); i++) {
-        const struct soq__plugin_role *policy = policy_of(c);
+        const struct soq__plugin_role *role = role_of(c, k);
 
-        if (!policy)
+        if (!role)
             continue;
         printf("%-*s", width, c->id);
-        for (size_t f = 0; f < COUNT(features); f++)
-            printf("  %-*s", f + 1 < COUNT(features) ? (int)strlen(features[f].title) : 0,
-                   policy->ops.kv_policy->traits & features[f].trait ? "no" : "yes");
+        for (size_t f = 0; is_there(k, f); f++)
+            printf("  %-*s", is_there(k, f + 1) ? (int)strlen(k->features[f].title) : 0,
+                   works(role, &k->features[f]) ? "yes" : "no");
         putchar('\n');
     }
 }
 
-void soq__compat_print_line(uint32_t traits)
+void soq__compat_print_tables(const struct soq__registry *registry)
 {
-    bool any = false;
-
-    for (size_t f = 0; f < COUNT(features); f++) {
-        if (traits & features[f].trait)
-            continue;
-        printf("%s%s", any ? ", " : "", features[f].text);
-        any = true;
-    }
-    puts(any ? "" : "nothing of chunked prefill, drafts, prefix hits, fork, save and load");
+    for (size_t i = 0; i < N_KINDS; i++)
+        print_table(registry, &kinds[i]);
 }
 
-json_t *soq__compat_json(uint32_t traits)
+void soq__compat_print_line(const struct soq__plugin_role *role)
 {
-    json_t *json = json_object();
+    const struct kind *k = kind_of(role);
+    bool any = false;
 
-    for (size_t f = 0; f < COUNT(features); f++)
-        json_object_set_new(json, features[f].key, json_boolean(!(traits & features[f].trait)));
+    if (!k)
+        return;
+    printf("works with ");
+    for (size_t f = 0; is_there(k, f); f++) {
+        if (!works(role, &k->features[f]))
+            continue;
+        printf("%s%s", any ? ", " : "", k->features[f].text);
+        any = true;
+    }
+    if (!any)
+        printf("none of:");
+    for (size_t f = 0; !any && is_there(k, f); f++)
+        printf("%s %s", f ? "," : "", k->features[f].text);
+    putchar('\n');
+}
+
+json_t *soq__compat_json(const struct soq__plugin_role *role)
+{
+    const struct kind *k = kind_of(role);
+    json_t *json = k ? json_object() : NULL;
+
+    for (size_t f = 0; k && is_there(k, f); f++)
+        json_object_set_new(json, k->features[f].key, json_boolean(works(role, &k->features[f])));
     return json;
 }

@@ -50,6 +50,9 @@ void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
                 (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes, (unsigned long long)s.slabs,
                 (unsigned long long)s.slab_bytes);
     }
+    if (kv->stats.recoded)
+        fprintf(stream, "  %llu entries were decoded from packed blocks, to be encoded once more\n",
+                (unsigned long long)kv->stats.recoded);
     fprintf(stream, "%s", soq__term_reset(stream));
 }
 
@@ -66,6 +69,7 @@ json_t *soq__kv_stats_json(const struct soq__kv_cache *kv)
                                         (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
                                         (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
     }
-    return json_pack("{sI sI sI so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes", (json_int_t)kv->budget.used,
-                     "peak_bytes", (json_int_t)kv->budget.peak, "pools", pools);
+    return json_pack("{sI sI sI sI so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes", (json_int_t)kv->budget.used,
+                     "peak_bytes", (json_int_t)kv->budget.peak, "recoded_entries", (json_int_t)kv->stats.recoded, "pools",
+                     pools);
 }

@@ -24,6 +24,7 @@
 /* What selections did. */
 struct soq__kv_stats {
     uint64_t evicted; /* entries, all layers and heads counted */
+    uint64_t recoded; /* survivors of packed blocks, which are decoded and, now or later, encoded once more; likewise */
     uint64_t freed;   /* bytes of their blocks, as far as these went back to the pool */
 };
 

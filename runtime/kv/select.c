@@ -446,6 +446,19 @@ static void move_mass(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_
     }
 }
 
+/* Survivors that come from packed blocks; the table still holds these. */
+static uint64_t count_packed(const struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_selected *s)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+    const struct soq__kv_seq_group *sg = &seq->groups[g];
+    size_t n = (size_t)layout->n_layers * layout->n_heads * s->n_keep;
+    uint64_t count = 0;
+
+    for (size_t i = 0; sg->n_packed && i < n; i++)
+        count += sg->table[(sg->base + s->keep[i]) / seq->cache->block_tokens] >> SOQ_BLOCK_CLASS_SHIFT;
+    return count;
+}
+
 /* Of the pools that a group's blocks are from. */
 static uint64_t used_bytes(const struct soq__kv_group *group)
 {
@@ -463,15 +476,17 @@ static void swap_in(struct soq__kv_seq *seq, uint32_t g, const struct soq__kv_se
     struct soq__kv_group *group = &c->groups[g];
     struct soq__kv_seq_group *sg = &seq->groups[g];
     uint32_t n = seq->n_committed;
-    uint64_t used = used_bytes(group), freed, evicted;
+    uint64_t used = used_bytes(group), recoded = count_packed(seq, g, s), freed, evicted;
 
     soq__kv_drop_blocks(seq, g, sg->base / c->block_tokens, soq__kv_blocks(c, n));
     freed = used - used_bytes(group);
     evicted = (uint64_t)(n - sg->base - s->n_keep) * group->layout->n_layers * group->layout->n_heads;
     c->stats.freed += freed;
     c->stats.evicted += evicted;
+    c->stats.recoded += recoded;
     seq->stats.freed += freed;
     seq->stats.evicted += evicted;
+    seq->stats.recoded += recoded;
     for (uint32_t i = 0; i < new->n_blocks; i++)
         soq__kv_hold(seq, g, new->base / c->block_tokens + i, new->blocks[i]);
     soq__free(sg->positions);

@@ -4,7 +4,7 @@ import re
 import signal
 import subprocess
 
-from cli import ENDLESS, EXACT, GEMMA, LLAMA, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, start, test
+from cli import ENDLESS, EXACT, GEMMA, LLAMA, MIXED, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, start, test
 
 GREEDY = ["--temp", "0"]
 PLAIN = ["--ignore-eos", "-q"]
@@ -183,6 +183,12 @@ def kvcalc_agrees():
         told = soquete("kvcalc", "-m", LLAMA, "-c", "100,200", "--codec-k", codec, "--codec-v", codec, "--json").json()
         assert end["stats"]["kv_bytes"] == told["lengths"][0]["block_bytes"], (end, told)
         assert told["lengths"][1]["total_bytes"] >= told["lengths"][1]["block_bytes"]
+    for codec in [["--kv.codec=int8"], ["--kv.codec=odd", "--kv.odd.tail=f32", "--kv.residual=40", "--kv.pack_grid=32"]]:
+        settings = [*codec, *MIXED, "--kv.block_tokens=16"]
+        lines = run_json("-m", LLAMA, "--ids", ids_text(range(4, 204)), "-n", 1, "--ignore-eos", "--stats", *settings).lines()
+        told = soquete("kvcalc", "-m", LLAMA, "-c", "200", "--json", *settings).json()
+        assert lines[-1]["stats"]["kv_bytes"] == told["lengths"][0]["block_bytes"], (lines[-1], told)
+        assert told["groups"][0]["bits_per_number"] < 9.1 < 15 < told["groups"][0]["plain_bytes_per_token"]
     for policy in ["snapkv", "pyramidkv"]:
         settings = ["--kv.policy=" + policy, "--kv.%s.capacity=40" % policy, "--kv.%s.window=8" % policy, "--kv.block_tokens=8"]
         end = run_json("-m", LLAMA, "--ids", ids_text(range(4, 104)), "-n", 1, "--ignore-eos", *settings).lines()[-1]
@@ -195,11 +201,13 @@ def kvcalc_agrees():
 def pools():
     """--stats counts what the pools hold, which is what the session holds where nothing else is kept."""
     settings = ["--kv.policy=snapkv", "--kv.snapkv.capacity=40", "--kv.snapkv.window=8", "--kv.block_tokens=8"]
-    for policy in [[], settings]:
+    packed = ["--kv.codec=int8", "--kv.pack_grid=32"]
+    for policy in [[], settings, packed, packed + settings]:
         end = run_json("-m", LLAMA, "--ids", ids_text(range(4, 104)), "-n", 1, "--ignore-eos", "--kv.prefix_cache=off", "--stats",
                        *policy).lines()[-1]
         used = sum(pool["used_bytes"] for pool in end["kv"]["pools"])
         assert used == end["stats"]["kv_bytes"] > 0, end
+        assert any(pool["packed"] and pool["blocks"] for pool in end["kv"]["pools"]) == (packed[0] in policy), end
         assert sum(pool["slab_bytes"] for pool in end["kv"]["pools"]) == end["kv"]["used_bytes"] <= end["kv"]["peak_bytes"]
     text = soquete("run", "-m", LLAMA, "--ids", "4,5,6", "-n", 1, "--ignore-eos", "--stats").err
     assert "KV pools" in text and "blocks of" in text, text

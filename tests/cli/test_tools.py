@@ -395,21 +395,26 @@ def plugins():
 
 @test
 def compatibility():
-    """plugins says what each KV policy works with: a table, a line, and true or false in --json."""
-    features = ["chunked_prefill", "drafts", "prefix_hits", "fork", "save_and_load"]
-    table = soquete("plugins").out.split("\n\n")[1].splitlines()
-    assert re.fullmatch(r"KV POLICY +CHUNKED PREFILL +DRAFTS +PREFIX HITS +FORK +SAVE AND LOAD", table[0]), table
-    rows = {line.split()[0]: line.split()[1:] for line in table[1:]}
-    assert rows["full"] == ["yes"] * 5
-    for plugin in soquete("plugins", "--json").json():
+    """plugins says what each KV policy and codec works with: tables, a line, and true or false in --json."""
+    features = {"kv_policy": ["chunked_prefill", "drafts", "prefix_hits", "fork", "save_and_load"],
+                "kv_codec": ["selecting_policies"]}
+    tables = [table.splitlines() for table in soquete("plugins", *MIXED).out.split("\n\n")[1:]]
+    assert re.fullmatch(r"KV POLICY +CHUNKED PREFILL +DRAFTS +PREFIX HITS +FORK +SAVE AND LOAD", tables[0][0]), tables
+    assert re.fullmatch(r"KV CODEC +POLICIES THAT SELECT", tables[1][0]), tables
+    rows = {line.split()[0]: line.split()[1:] for table in tables for line in table[1:]}
+    assert rows["full"] == ["yes"] * 5 and rows["f16"] == ["yes"] and rows["placed"] == ["no"]
+    for plugin in soquete("plugins", "--json", *MIXED).json():
         for role in plugin["roles"]:
-            if role["role"] == "kv_policy":
-                assert list(role["works_with"]) == features
-                assert rows[plugin["id"]] == ["yes" if role["works_with"][f] else "no" for f in features]
+            if role["role"] in features:
+                names = features[role["role"]]
+                assert list(role["works_with"]) == names
+                assert rows[plugin["id"]] == ["yes" if role["works_with"][f] else "no" for f in names]
             else:
                 assert "works_with" not in role
     assert "works with chunked prefill, drafts, prefix hits, fork, save and load\n" in soquete("plugins", "full").out
-    assert "works with" not in soquete("plugins", "f16").out
+    assert "works with policies that select entries\n" in soquete("plugins", "f16").out
+    assert "works with none of: policies that select entries\n" in soquete("plugins", "placed", *MIXED).out
+    assert "works with" not in soquete("plugins", "cpu").out
 
 
 # ---- config --placement

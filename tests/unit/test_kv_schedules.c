@@ -932,6 +932,7 @@ static void run(uint32_t how, uint32_t seed, uint64_t n_slabs)
     cr_expect_gt(cache.stats.evicted, 0);
     cr_expect_gt(cache.n_swapped_in, 0);
     cr_expect_eq(n_coded > 0, how > 0);
+    cr_expect_leq(n_coded_again, cache.stats.recoded);
     cr_expect(n_coded_again > 0 || how == 0 || how == HOLDING_BACK);
     for (int i = 0; i < N_SEQS; i++)
         if (actors[i].there)
