@@ -92,7 +92,7 @@ int soq__kv_packing_init(struct soq__kv_packing *packing, uint32_t max_blocks, s
 void soq__kv_packing_done(struct soq__kv_packing *packing);
 /* Packs what is due at n_committed. On failure the group is as it was. */
 int soq__kv_pack_group(struct soq__kv_seq *seq, uint32_t g, struct soq_error *err);
-/* ... in all groups; after a failure those before the one that failed are done. */
+/* ... in all groups, after a commit without a selection; after a failure those before the one that failed are done. */
 int soq__kv_pack(struct soq__kv_seq *seq, struct soq_error *err);
 
 #endif

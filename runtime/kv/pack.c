@@ -99,8 +99,11 @@ int soq__kv_pack_group(struct soq__kv_seq *seq, uint32_t g, struct soq_error *er
 
 int soq__kv_pack(struct soq__kv_seq *seq, struct soq_error *err)
 {
+    uint32_t grid = seq->cache->layout->grid;
     int rc = 0;
 
+    if (!grid || seq->n_committed % grid) /* it is done already */
+        return 0;
     for (uint32_t g = 0; !rc && g < seq->cache->n_groups; g++)
         rc = soq__kv_pack_group(seq, g, err);
     return rc;
