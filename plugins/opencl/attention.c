@@ -13,6 +13,13 @@ static bool mapped(const struct opencl_group *group, uint32_t slot, uint64_t fir
     return true;
 }
 
+/* New entries go to blocks of class 0. */
+static bool writable(const struct opencl_group *group, uint32_t slot, uint32_t entry)
+{
+    return mapped(group, slot, entry, 1) &&
+           opencl_class(group->tables[(size_t)slot * group->max_blocks + entry / group->block_tokens]) == 0;
+}
+
 static int survey_segment(struct opencl *ocl, uint32_t op, struct opencl_group *group, uint32_t slot,
                           const struct soq_step_segment *segment)
 {
@@ -44,7 +51,7 @@ static int survey(struct opencl *ocl, uint32_t op, struct opencl_group *group)
         const struct soq_step_seq *seq = &step_seqs(step)[i];
 
         for (uint32_t r = seq->first_row; r < seq->first_row + seq->n_rows; r++)
-            if (!mapped(group, seq->slot, step_rows(step)[r].entry, 1))
+            if (!writable(group, seq->slot, step_rows(step)[r].entry))
                 return opencl_refuse(ocl, op, SOQ_EINVAL, "slot %u of group %u has no block for entry %u", seq->slot,
                                      group->index, step_rows(step)[r].entry);
         for (uint32_t s = 0; s < seq->n_segments; s++)
@@ -66,11 +73,6 @@ static int check_group(struct opencl *ocl, uint32_t op, soq_kv_group handle, uin
     return survey(ocl, op, group);
 }
 
-static uint64_t layer_tile(const struct opencl_plane *plane, uint32_t layer)
-{
-    return plane->offset + (uint64_t)layer * plane->heads * plane->tile_bytes;
-}
-
 static int append_plane(struct opencl *ocl, const struct opencl_group *group, const struct opencl_plane *plane, uint32_t layer,
                         const struct soq_view *x)
 {
@@ -81,11 +83,11 @@ static int append_plane(struct opencl *ocl, const struct opencl_group *group, co
     opencl_arg_mem(&call, group->storage->device_places);
     opencl_arg_arenas(&call, group);
     opencl_arg_u32(&call, group->max_blocks);
-    opencl_arg_u64(&call, layer_tile(plane, layer));
+    opencl_arg_u64(&call, opencl_layer_tile(plane, layer));
     opencl_arg_u64(&call, plane->tile_bytes);
     opencl_arg_u32(&call, plane->heads);
     opencl_arg_u32(&call, plane->width);
-    opencl_arg_u32(&call, plane->bytes);
+    opencl_arg_u32(&call, plane->format.dtype);
     opencl_arg_view(&call, x);
     return opencl_launch_items(&call, (uint64_t)plane->heads * plane->width, ocl->step->n_rows);
 }
@@ -134,13 +136,19 @@ static int check_attention(struct opencl *ocl, const struct soq_attention_args *
     return opencl_check_vector(ocl, SOQ_OP_ATTENTION, "sink_logits", args->sink_logits, args->n_heads, true);
 }
 
-/* Tiles of OPENCL_QUERIES queries over all sequences. */
+/* Tiles of OPENCL_QUERIES queries. */
+static uint32_t seq_tiles(const struct soq_step_seq *seq, uint32_t ratio)
+{
+    return (seq->n_rows * ratio + OPENCL_QUERIES - 1) / OPENCL_QUERIES;
+}
+
+/* Over all sequences. */
 static uint32_t count_tiles(const struct soq_step *step, uint32_t ratio)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < step->n_seqs; i++)
-        n += (step_seqs(step)[i].n_rows * ratio + OPENCL_QUERIES - 1) / OPENCL_QUERIES;
+        n += seq_tiles(&step_seqs(step)[i], ratio);
     return n;
 }
 
@@ -169,17 +177,48 @@ void opencl_arg_attention(struct opencl_call *call, const struct soq_attention_a
     opencl_arg(call, a, sizeof *a);
     opencl_arg_mem(call, opencl_mem(args->q.buffer));
     opencl_arg_mem(call, group->rotated ? opencl_mem(args->inv_freq.buffer) : NULL);
+    opencl_arg_mem(call, group->format_tables);
+    opencl_arg_mem(call, opencl_decodes(group) ? call->ocl->decoded.mem : NULL);
 }
 
+/* n_tiles tiles and n_splits splits, from those of `a` on. */
 static int sum_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a,
-                      uint32_t n_tiles)
+                      uint32_t n_tiles, uint32_t n_splits)
 {
     const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
     struct opencl_call call = opencl_call(ocl, SOQ_OP_ATTENTION, group->program, OPENCL_K_attention);
 
     opencl_arg_attention(&call, args, a);
     opencl_arg_mem(&call, ocl->partials.mem);
-    return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, a->n_splits);
+    return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, n_splits);
+}
+
+/* The same sequence by sequence, as many splits at a time as the host's decoded tiles have room. */
+static int sum_decoded_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *all,
+                              uint32_t n_tiles)
+{
+    const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
+    uint32_t piece = opencl_decodable(ocl, group) / OPENCL_SPLIT, first_tile = 0;
+    struct opencl_attention a = *all;
+
+    for (uint32_t i = 0; i < ocl->step->n_seqs && !ocl->failed; i++) {
+        const struct soq_step_seq *seq = &step_seqs(ocl->step)[i];
+        uint32_t end_tile = first_tile + seq_tiles(seq, a.ratio);
+        uint32_t from = first_tile > a.first_tile ? first_tile : a.first_tile;
+        uint32_t to = end_tile < a.first_tile + n_tiles ? end_tile : a.first_tile + n_tiles;
+
+        a.at_tile = from - a.first_tile;
+        for (a.at_split = 0; from < to && a.at_split < a.n_splits && !ocl->failed;) {
+            uint32_t n = a.n_splits - a.at_split < piece ? a.n_splits - a.at_split : piece;
+            uint32_t first = (a.first_split + a.at_split) * OPENCL_SPLIT;
+
+            if (!opencl_decode_entries(ocl, group, seq, first, first + n * OPENCL_SPLIT, &a))
+                sum_splits(ocl, args, &a, to - from, n);
+            a.at_split += n;
+        }
+        first_tile = end_tile;
+    }
+    return ocl->failed;
 }
 
 static int merge_splits(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a,
@@ -199,15 +238,19 @@ static int merge_splits(struct opencl *ocl, const struct soq_attention_args *arg
     return opencl_launch_groups(&call, n_tiles, args->n_kv_heads, 1);
 }
 
+static struct opencl_tiles tiles_of(const struct opencl_plane *key, const struct opencl_plane *value, uint32_t layer)
+{
+    return (struct opencl_tiles){opencl_layer_tile(key, layer), key->tile_bytes, opencl_layer_tile(value, layer),
+                                 value->tile_bytes};
+}
+
 static struct opencl_attention describe(const struct opencl_group *group, const struct soq_attention_args *args)
 {
     uint32_t first_split = group->first_entry / OPENCL_SPLIT;
 
     return (struct opencl_attention){
-        .key_first = layer_tile(&group->key, args->layer),
-        .key_tile = group->key.tile_bytes,
-        .value_first = layer_tile(&group->value, args->layer),
-        .value_tile = group->value.tile_bytes,
+        .plain = tiles_of(&group->key, &group->value, args->layer),
+        .packed = tiles_of(&group->packed_key, &group->packed_value, args->layer),
         .q_offset = args->q.offset / sizeof(float),
         .freq_offset = args->inv_freq.offset / sizeof(float),
         .q_stride = args->q.row_stride,
@@ -229,13 +272,14 @@ static struct opencl_attention describe(const struct opencl_group *group, const 
 static int attention(void *self, const struct soq_attention_args *args)
 {
     struct opencl *ocl = self;
+    const struct opencl_group *group = (const struct opencl_group *)(uintptr_t)args->group;
     struct opencl_attention a;
     uint64_t tile_bytes;
     uint32_t n_tiles, at_once = 0;
 
     if (ocl->failed || check_attention(ocl, args))
         return ocl->failed;
-    a = describe((const struct opencl_group *)(uintptr_t)args->group, args);
+    a = describe(group, args);
     n_tiles = count_tiles(ocl->step, a.ratio);
     tile_bytes = (uint64_t)args->n_kv_heads * a.n_splits * OPENCL_QUERIES * (2 + args->head_dim_v) * sizeof(float);
     if (n_tiles && reserve_partials(ocl, tile_bytes, n_tiles, &at_once))
@@ -243,7 +287,7 @@ static int attention(void *self, const struct soq_attention_args *args)
     for (; a.first_tile < n_tiles && !ocl->failed; a.first_tile += at_once) {
         uint32_t n = n_tiles - a.first_tile < at_once ? n_tiles - a.first_tile : at_once;
 
-        if (!sum_splits(ocl, args, &a, n))
+        if (!(opencl_decodes(group) ? sum_decoded_splits(ocl, args, &a, n) : sum_splits(ocl, args, &a, n, a.n_splits)))
             merge_splits(ocl, args, &a, n);
     }
     if (args->mass && !ocl->failed)
@@ -259,4 +303,5 @@ const struct soq_attention_ops opencl_attention_ops = {
     .kv_append = kv_append,
     .attention = attention,
     .kv_gather = opencl_kv_gather,
+    .kv_pack = opencl_kv_pack,
 };

@@ -38,6 +38,7 @@ static int take_options(struct opencl *ocl, const struct soq_config *config, str
 
     ocl->memory_limit = (uint64_t)config->get_int(config->ctx, "memory");
     ocl->arena_bytes = (uint64_t)config->get_int(config->ctx, "arena");
+    ocl->decoded_bytes = (uint64_t)config->get_int(config->ctx, "decoded");
     ocl->profile = config->get_int(config->ctx, "profile") != 0;
     if (n > 1)
         ocl->cache_dir = ocl->host->alloc(ocl->host->ctx, n, 64);
@@ -119,12 +120,16 @@ void opencl_shutdown(void *self)
     opencl_mem_free(ocl, ocl->shares.mem);
     opencl_mem_free(ocl, ocl->lines.mem);
     opencl_mem_free(ocl, ocl->lists.mem);
+    opencl_mem_free(ocl, ocl->decoded.mem);
     opencl_programs_free(ocl);
     if (ocl->queue)
         clReleaseCommandQueue(ocl->queue);
     if (ocl->context)
         clReleaseContext(ocl->context);
     host->free(host->ctx, ocl->step_bytes);
+    host->free(host->ctx, ocl->host_lines.bytes);
+    host->free(host->ctx, ocl->packed_room.bytes);
+    host->free(host->ctx, ocl->plain_room.bytes);
     host->free(host->ctx, ocl->events);
     host->free(host->ctx, ocl->cache_dir);
     memset(ocl, 0, sizeof *ocl);

@@ -32,7 +32,7 @@ static int check_blocks(const struct opencl_group *group, const struct soq_kv_ga
         return plugin_fail(err, SOQ_EINVAL, "opencl: kv_gather: %u entries from %u on do not fit into %u blocks of %u",
                            args->n_keep, args->dst_first, args->n_dst, group->block_tokens);
     for (uint64_t i = first; i < end; i++) {
-        if (!opencl_has_block(group, args->dst[i]))
+        if (!opencl_has_block(group, args->dst[i]) || opencl_class(args->dst[i]))
             return plugin_fail(err, SOQ_EINVAL, "opencl: kv_gather: group %u has no block %x", group->index, args->dst[i]);
         for (uint32_t k = 0; k < args->n_src; k++)
             if (args->src[k] == args->dst[i])
@@ -55,8 +55,9 @@ static int check_entries(const struct opencl_group *group, const struct soq_kv_g
     return 0;
 }
 
+/* Entries of one plane whose blocks are src[first ... first + n). */
 static void gather_plane(struct opencl *ocl, const struct opencl_group *group, const struct opencl_plane *plane,
-                         const struct soq_kv_gather_args *args)
+                         const struct soq_kv_gather_args *args, uint32_t first, uint32_t n)
 {
     struct opencl_call call = opencl_call(ocl, SOQ_OP_KV_GATHER, group->program, OPENCL_K_kv_gather);
     uint32_t entry_units = plane->width * plane->bytes / 2;
@@ -71,7 +72,34 @@ static void gather_plane(struct opencl *ocl, const struct opencl_group *group, c
     opencl_arg_u32(&call, args->n_dst);
     opencl_arg_u32(&call, args->dst_first);
     opencl_arg_u32(&call, args->n_keep);
+    opencl_arg_u32(&call, first);
+    opencl_arg_u32(&call, n);
+    opencl_arg_mem(&call, group->packed_bytes ? ocl->decoded.mem : NULL);
+    opencl_arg_u64(&call, group->block_bytes);
     opencl_launch_items(&call, (uint64_t)args->n_keep * entry_units, (uint64_t)group->n_layers * plane->heads);
+}
+
+/* All at once, or as many blocks at a time as can be decoded. */
+static int gather_blocks(struct opencl *ocl, const struct opencl_group *group, const struct soq_kv_gather_args *args,
+                         struct soq_error *err)
+{
+    uint64_t room = ocl->decoded_bytes / group->block_bytes;
+    uint32_t piece = args->n_src;
+    int rc = 0;
+
+    if (group->packed_bytes && room < piece)
+        piece = room ? (uint32_t)room : 1;
+    for (uint32_t first = 0; first < args->n_src && !rc && !ocl->failed; first += piece) {
+        uint32_t n = args->n_src - first < piece ? args->n_src - first : piece;
+
+        if (group->packed_bytes)
+            rc = opencl_decode_blocks(ocl, group, args->src + first, n, err);
+        if (!rc)
+            gather_plane(ocl, group, &group->key, args, first, n);
+        if (!rc && !ocl->failed)
+            gather_plane(ocl, group, &group->value, args, first, n);
+    }
+    return rc;
 }
 
 int opencl_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err)
@@ -93,13 +121,12 @@ int opencl_kv_gather(void *self, const struct soq_kv_gather_args *args, struct s
         rc = opencl_upload_places(ocl, err);
     if (!rc)
         rc = upload_lists(ocl, args, n_keep, err);
+    ocl->failed = 0;
+    if (!rc)
+        rc = gather_blocks(ocl, group, args, err);
+    status = opencl_finish(ocl);
     if (rc)
         return rc;
-    ocl->failed = 0;
-    gather_plane(ocl, group, &group->key, args);
-    if (!ocl->failed)
-        gather_plane(ocl, group, &group->value, args);
-    status = opencl_finish(ocl);
     if (ocl->failed)
         return plugin_fail(err, (enum soq_error_code) - ocl->failed, "%s", ocl->error.text);
     if (status != CL_SUCCESS)

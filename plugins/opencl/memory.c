@@ -88,6 +88,25 @@ int opencl_write(struct opencl *ocl, cl_mem mem, uint64_t offset, const void *sr
     return status == CL_SUCCESS ? 0 : fail(err, status, what, bytes);
 }
 
+int opencl_read(struct opencl *ocl, cl_mem mem, uint64_t offset, void *dst, uint64_t bytes, const char *what,
+                struct soq_error *err)
+{
+    cl_int status = bytes ? clEnqueueReadBuffer(ocl->queue, mem, CL_TRUE, offset, bytes, dst, 0, NULL, NULL) : CL_SUCCESS;
+
+    return status == CL_SUCCESS ? 0 : fail(err, status, what, bytes);
+}
+
+int opencl_reserve_room(struct opencl *ocl, struct opencl_room *room, uint64_t bytes, const char *what, struct soq_error *err)
+{
+    if (bytes <= room->capacity)
+        return 0;
+    ocl->host->free(ocl->host->ctx, room->bytes);
+    room->bytes = ocl->host->alloc(ocl->host->ctx, bytes, 64);
+    room->capacity = room->bytes ? bytes : 0;
+    return room->bytes ? 0
+                       : plugin_fail(err, SOQ_ENOMEM, "opencl: out of memory: %s: %llu bytes", what, (unsigned long long)bytes);
+}
+
 static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *buffer_out, struct soq_error *err)
 {
     struct opencl *ocl = self;
@@ -124,14 +143,9 @@ static int buffer_write(void *self, soq_buffer dst, uint64_t offset, const void 
 
 static int buffer_read(void *self, soq_buffer src, uint64_t offset, void *dst, uint64_t bytes, struct soq_error *err)
 {
-    struct opencl *ocl = self;
-    cl_int status = CL_SUCCESS;
-
     if (!src)
         return plugin_fail(err, SOQ_EINVAL, "opencl: read from buffer 0");
-    if (bytes)
-        status = clEnqueueReadBuffer(ocl->queue, opencl_mem(src), CL_TRUE, offset, bytes, dst, 0, NULL, NULL);
-    return status == CL_SUCCESS ? 0 : fail(err, status, "read from a buffer", bytes);
+    return opencl_read(self, opencl_mem(src), offset, dst, bytes, "read from a buffer", err);
 }
 
 const struct soq_memory_ops opencl_memory_ops = {

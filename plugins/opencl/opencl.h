@@ -65,8 +65,8 @@ struct opencl_time {
 
 struct opencl_program {
     enum opencl_recipe recipe;
-    char options[256]; /* of the compiler, beside those that all have */
-    char label[32];    /* for the profile: "Q4_0", "" */
+    char options[1024]; /* of the compiler, beside those that all have */
+    char label[32];     /* for the profile: "Q4_0", "" */
     cl_program handle;
     cl_kernel kernels[OPENCL_N_KERNELS]; /* those of the recipe */
     struct opencl_time times[OPENCL_N_KERNELS];
@@ -77,6 +77,17 @@ struct opencl_program {
 struct opencl_scratch {
     cl_mem mem;
     uint64_t bytes;
+};
+
+/* The same on the host. */
+struct opencl_room {
+    void *bytes;
+    uint64_t capacity;
+};
+
+/* As in kernels/attention_mass.cl: the rows among which those of a line of attention mass lie. */
+struct opencl_line {
+    uint32_t line, seq, first_row, n_rows;
 };
 
 /* A piece of device memory that buffers are cut from, as sub-buffers. */
@@ -105,14 +116,19 @@ struct opencl_weight {
     char name[64];
 };
 
+/* A plane of the blocks of one class. */
 struct opencl_plane {
-    uint32_t heads, width, bytes; /* of a number */
+    uint32_t heads, width;
+    uint32_t bytes; /* of a number of class 0 */
     uint64_t offset, tile_bytes;
+    struct soq_kv_format format;
+    struct soq_kv_coder coder; /* of class 1 */
+    bool decoded;              /* by the coder: there is no kernel for the format */
 };
 
 /* Where the blocks of a group, and of those that share its slabs, lie. */
 struct opencl_storage {
-    uint64_t *places; /* [n_places]: arena << 56 | byte of each block, OPENCL_NOWHERE where there is none */
+    uint64_t (*places)[2]; /* [n_places][class]: arena << 56 | byte of each block, OPENCL_NOWHERE where there is none */
     cl_mem device_places;
     uint32_t n_places;
     bool changed; /* since the places were uploaded */
@@ -124,9 +140,12 @@ struct opencl_storage {
 
 struct opencl_group {
     uint32_t index, n_layers, block_tokens, max_blocks;
-    uint64_t block_bytes;
-    struct opencl_plane key, value;
+    uint64_t block_bytes, packed_bytes; /* of blocks of class 0 and 1; 0: the group does not pack */
+    struct opencl_plane key, value, packed_key, packed_value;
+    const uint32_t *layers; /* as in soq_kv_group_desc */
+    uint32_t first_head;
     struct opencl_program *program;
+    cl_mem format_tables;  /* codebooks and rotations of the packed planes, or NULL */
     soq_block_ref *tables; /* [max_slots][max_blocks], what the device's will be after this step's edits */
     cl_mem device_tables;
     struct opencl_storage own, *storage; /* its own or another group's */
@@ -147,9 +166,9 @@ struct opencl {
     cl_command_queue queue;
     char device_name[128];
     uint64_t max_alloc, local_bytes, alignment;
-    uint64_t memory_limit, memory_used; /* of what this instance asked for; limit 0: none */
-    uint64_t arena_bytes;
-    char *cache_dir; /* NULL: none */
+    uint64_t memory_limit, memory_used;  /* of what this instance asked for; limit 0: none */
+    uint64_t arena_bytes, decoded_bytes; /* as the options say */
+    char *cache_dir;                     /* NULL: none */
     bool cache_failed;
 
     struct opencl_program *programs, *ops;
@@ -166,8 +185,11 @@ struct opencl {
     int failed;       /* the first failure, sticky */
     struct soq_error error;
 
-    struct opencl_scratch partials, shares; /* of attention: sums of splits; top and total of each row and head */
-    struct opencl_scratch lines, lists;     /* of attention mass; of kv_gather */
+    struct opencl_scratch partials, shares;     /* of attention: sums of splits; top and total of each row and head */
+    struct opencl_scratch lines, lists;         /* of attention mass; of kv_gather */
+    struct opencl_room host_lines;              /* those of attention mass */
+    struct opencl_scratch decoded;              /* tiles that the host decoded */
+    struct opencl_room packed_room, plain_room; /* the host's, for that */
 
     /* How far the queue may lag behind. */
     uint32_t n_launches;
@@ -186,6 +208,25 @@ extern const struct soq_memory_ops opencl_memory_ops;
 extern const struct soq_matmul_ops opencl_matmul_ops;
 extern const struct soq_attention_ops opencl_attention_ops;
 extern const struct soq_elementwise_ops opencl_elementwise_ops;
+
+/* What the kernels of attention are told, as in kernels/queries.cl. */
+struct opencl_tiles {
+    uint64_t key_first, key_tile, value_first, value_tile;
+};
+struct opencl_attention {
+    struct opencl_tiles plain, packed;
+    uint64_t decoded_values;
+    uint64_t q_offset, freq_offset;
+    uint32_t q_stride;
+    uint32_t group, layer, max_blocks;
+    uint32_t ratio;
+    uint32_t first_tile, first_split, n_splits;
+    uint32_t at_tile, at_split, at_line;
+    uint32_t decoded_block;
+    float scale, softcap;
+    uint32_t window, sinks;
+    uint32_t rope_kind, n_rot;
+};
 
 /* device.c */
 struct opencl_found {
@@ -240,6 +281,9 @@ void opencl_mem_free(struct opencl *ocl, cl_mem mem);
 int opencl_reserve(struct opencl *ocl, struct opencl_scratch *scratch, uint64_t bytes, const char *what, struct soq_error *err);
 int opencl_write(struct opencl *ocl, cl_mem mem, uint64_t offset, const void *src, uint64_t bytes, const char *what,
                  struct soq_error *err);
+int opencl_read(struct opencl *ocl, cl_mem mem, uint64_t offset, void *dst, uint64_t bytes, const char *what,
+                struct soq_error *err);
+int opencl_reserve_room(struct opencl *ocl, struct opencl_room *room, uint64_t bytes, const char *what, struct soq_error *err);
 /* arena.c. A sub-buffer of an arena. */
 int opencl_arena_alloc(struct opencl *ocl, uint64_t bytes, cl_mem *mem_out, struct soq_error *err);
 void opencl_arena_free(struct opencl *ocl, cl_mem parent, cl_mem mem);
@@ -261,26 +305,58 @@ int opencl_group_slab(void *self, soq_kv_group group, uint32_t block_class, uint
 int opencl_upload_places(struct opencl *ocl, struct soq_error *err);
 struct opencl_group *opencl_find_group(struct opencl *ocl, uint32_t index);
 bool opencl_has_block(const struct opencl_group *group, soq_block_ref block);
-/* kv_gather.c */
-int opencl_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
+/* Where a block that is there lies. */
+cl_mem opencl_block_mem(const struct opencl_group *group, soq_block_ref block, uint64_t *offset_out);
+static inline uint32_t opencl_class(soq_block_ref block)
+{
+    return block >> SOQ_BLOCK_CLASS_SHIFT;
+}
 
-/* What the kernels of attention are told, as in kernels/queries.cl. */
-struct opencl_attention {
-    uint64_t key_first, key_tile, value_first, value_tile;
-    uint64_t q_offset, freq_offset;
-    uint32_t q_stride;
-    uint32_t group, layer, max_blocks;
-    uint32_t ratio;
-    uint32_t first_tile, first_split, n_splits;
-    float scale, softcap;
-    uint32_t window, sinks;
-    uint32_t rope_kind, n_rot;
-};
+/* In a block: the first tile of a layer. */
+static inline uint64_t opencl_layer_tile(const struct opencl_plane *plane, uint32_t layer)
+{
+    return plane->offset + (uint64_t)layer * plane->heads * plane->tile_bytes;
+}
+
+/* format.c. Whether the kernels read the format; otherwise the coder decodes it. */
+bool opencl_format_fused(const struct soq_kv_format *format, uint32_t width);
+int opencl_format_check(const struct opencl_group *group, const struct opencl_plane *plane, uint32_t role,
+                        struct soq_error *err);
+void opencl_format_options(const struct opencl_group *group, char *options, size_t size); /* for the compiler */
+int opencl_format_tables(struct opencl *ocl, struct opencl_group *group, struct soq_error *err);
+
+/* kv_gather.c, pack.c */
+int opencl_kv_gather(void *self, const struct soq_kv_gather_args *args, struct soq_error *err);
+int opencl_kv_pack(void *self, const struct soq_kv_pack_args *args, struct soq_error *err);
+
+/* decode.c. Coders at work on the host; what they decode goes to ocl->decoded. */
+struct soq_kv_tile opencl_tile(const struct opencl_group *group, uint32_t role, uint32_t layer, uint32_t head,
+                               uint32_t first_position);
+/* n numbers of a tile of class 0, from the first on. */
+void opencl_numbers(const struct opencl_plane *plane, const uint8_t *tile, uint64_t first, uint32_t n, float *numbers);
+/* Room for so many packed bytes; and for the image of a block of class 0, a tile in F32 behind its image_bytes. */
+int opencl_reserve_rooms(struct opencl *ocl, const struct opencl_group *group, uint64_t packed_bytes, struct soq_error *err);
+uint64_t opencl_image_bytes(const struct opencl_group *group);
+/* Blocks src[0 .. n): those of class 1 among them, as blocks of class 0. */
+int opencl_decode_blocks(struct opencl *ocl, const struct opencl_group *group, const soq_block_ref *src, uint32_t n,
+                         struct soq_error *err);
+/* Whether attention needs the coders. */
+static inline bool opencl_decodes(const struct opencl_group *group)
+{
+    return group->packed_key.decoded || group->packed_value.decoded;
+}
+/* Entries whose tiles of a layer fit into [backend.opencl] decoded: a multiple of OPENCL_SPLIT, one at least. */
+uint32_t opencl_decodable(const struct opencl *ocl, const struct opencl_group *group);
+/* Entries [first, end) of a sequence for attention, which `a` tells where they lie: those in blocks of class 1, of the planes
+ * that no kernel decodes. The step fails where that fails. */
+int opencl_decode_entries(struct opencl *ocl, const struct opencl_group *group, const struct soq_step_seq *seq, uint32_t first,
+                          uint32_t end, struct opencl_attention *a);
+
 /* mass.c. The lines of mass that the step's rows name, uploaded. */
 int opencl_upload_lines(struct opencl *ocl, const struct soq_step *step, struct soq_error *err);
 int opencl_check_mass(struct opencl *ocl, const struct soq_attention_args *args);
 /* Behind attention, which left the shares. */
-int opencl_attention_mass(struct opencl *ocl, const struct soq_attention_args *args, const struct opencl_attention *a);
+int opencl_attention_mass(struct opencl *ocl, const struct soq_attention_args *args, struct opencl_attention *a);
 
 /* step.c */
 int opencl_begin(void *self, const struct soq_step *step, struct soq_error *err);

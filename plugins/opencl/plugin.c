@@ -29,6 +29,16 @@ static const struct soq_option options[] = {
     },
     {
         .struct_size = sizeof(struct soq_option),
+        .type = SOQ_OPT_SIZE,
+        .key = "decoded",
+        .default_value = "32MiB",
+        .min = 1,
+        .max = 1ull << 40,
+        .help =
+            "Room for packed KV tiles that the host decodes because no kernel does; the least is taken where it is too small.",
+    },
+    {
+        .struct_size = sizeof(struct soq_option),
         .type = SOQ_OPT_PATH,
         .key = "cache_dir",
         .default_value = "",

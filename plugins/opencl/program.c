@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SOURCES_MAX = 10 };
+enum { SOURCES_MAX = 11 };
 
 /* The kernel files of each program, in the order in which they need each other. */
 static const char *const files[][SOURCES_MAX + 1] = {
     [OPENCL_OPS] = {"common", "edit_table", "norm", "rope_table", "rope", "activation", "add", "scale", "gather"},
     [OPENCL_WEIGHT] = {"common", "decode", "matvec", "matmul", "embed", "expand"},
-    [OPENCL_KV] = {"common", "blocks", "kv_append", "copy_block", "kv_gather", "queries", "attention", "attention_merge",
-                   "attention_mass"},
+    [OPENCL_KV] = {"common", "blocks", "kv_append", "copy_block", "kv_gather", "packed", "queries", "attention",
+                   "attention_merge", "attention_mass"},
 };
 
 static const struct {

@@ -52,7 +52,7 @@ static int check_copies(struct opencl *ocl, const struct soq_step *step, struct 
         const struct opencl_group *group = opencl_find_group(ocl, copies[i].group);
 
         if (group && (!opencl_has_block(group, copies[i].src) || !opencl_has_block(group, copies[i].dst) ||
-                      copies[i].n_tokens > group->block_tokens))
+                      opencl_class(copies[i].src) || opencl_class(copies[i].dst) || copies[i].n_tokens > group->block_tokens))
             return plugin_fail(err, SOQ_EINVAL, "opencl: begin: copy %u of block %x to %x in group %u", i, copies[i].src,
                                copies[i].dst, copies[i].group);
     }

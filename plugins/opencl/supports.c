@@ -3,19 +3,31 @@
 
 static bool plain(uint32_t format, uint32_t dtype)
 {
-    return format == SOQ_FORMAT_PLAIN && (dtype == SOQ_DTYPE_F16 || dtype == SOQ_DTYPE_F32);
+    return format == SOQ_FORMAT_PLAIN && (dtype == SOQ_DTYPE_F16 || dtype == SOQ_DTYPE_F32 || dtype == SOQ_DTYPE_BF16);
+}
+
+/* As the kernels of attention take it: queries, twice where packed keys want others, scores, what is beside. */
+static uint64_t attention_bytes(const struct soq_op_desc *desc)
+{
+    uint64_t query = desc->head_dim_k;
+
+    if (desc->packed_key && (desc->packed_key->rotation || desc->head_dim_k % 4))
+        query = 2 * (query + 3);
+    if (desc->packed_value && desc->packed_value->rotation && desc->head_dim_v > query)
+        query = desc->head_dim_v;
+    return OPENCL_QUERIES * (query + 32 + 4) * sizeof(float);
 }
 
 static int supports_kv(const struct opencl *ocl, const struct soq_op_desc *desc, struct soq_error *why)
 {
-    uint64_t local_bytes = OPENCL_QUERIES * ((uint64_t)desc->head_dim_k + 32 + 4) * sizeof(float);
+    uint64_t local_bytes = attention_bytes(desc);
 
     if (desc->flags & SOQ_OPDESC_TREE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: steps with trees of rows are not supported");
     if (!plain(desc->key_format, desc->key_dtype) || !plain(desc->value_format, desc->value_dtype))
         return plugin_fail(why, SOQ_EUNSUPPORTED,
-                           "opencl: only plain F16 and F32 KV formats are supported, not %u of %u and %u of %u",
-                           desc->key_format, desc->key_dtype, desc->value_format, desc->value_dtype);
+                           "opencl: new entries must be plain F16, BF16 or F32, not %u of %u and %u of %u", desc->key_format,
+                           desc->key_dtype, desc->value_format, desc->value_dtype);
     if (desc->n_kv_heads == 0 || desc->n_heads % desc->n_kv_heads)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: %u heads over %u kv heads are not supported", desc->n_heads,
                            desc->n_kv_heads);
@@ -57,6 +69,7 @@ int opencl_supports(void *self, const struct soq_op_desc *desc, struct soq_error
     case SOQ_OP_ATTENTION:
     case SOQ_OP_KV_APPEND:
     case SOQ_OP_KV_GATHER:
+    case SOQ_OP_KV_PACK:
         return supports_kv(ocl, desc, why);
     }
     return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: op %u of kind %u is not supported", desc->op, desc->kind);

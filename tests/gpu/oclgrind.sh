@@ -12,7 +12,7 @@ set -uo pipefail
 build=${1:-build/oclgrind}
 prepare && configure_in "$build" --enable-opencl --with-test-runner=plain || exit 1
 make -C "$build" -j "$jobs" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }
-for test in ops matmul attention evict gather; do
+for test in ops matmul attention evict gather packed; do
     run() {
         local log=$PWD/$build/oclgrind-$test.log
         make -s -C "$build" "tests/unit/test_opencl_$test" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; return 1; }

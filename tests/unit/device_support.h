@@ -76,12 +76,9 @@ static inline void device_close(struct device *d)
     device_drop(d);
 }
 
-/* The OpenCL backend; skips the test where there is no device for it. SOQ_TEST_ARENA=1 gives every buffer memory of its own, so
- * that a checker sees where each one ends. */
-static inline void device_open(struct device *d, uint32_t max_rows)
+/* The OpenCL backend with these options; skips the test where there is no device for it. */
+static inline void device_open_with(struct device *d, const struct override *overrides, uint32_t max_rows)
 {
-    const char *arena = getenv("SOQ_TEST_ARENA");
-    const struct override overrides[] = {{"arena", arena ? arena : "65536"}, {NULL, NULL}};
     struct soq_error err = SOQ_ERROR_INIT;
     int rc = device_try(d, device_plugin("opencl", "opencl"), overrides, max_rows, &err);
 
@@ -90,6 +87,15 @@ static inline void device_open(struct device *d, uint32_t max_rows)
         cr_skip_test("%s", err.text);
     }
     cr_assert_eq(rc, 0, "%s", err.text);
+}
+
+/* SOQ_TEST_ARENA=1 gives every buffer memory of its own, so that a checker sees where each one ends. */
+static inline void device_open(struct device *d, uint32_t max_rows)
+{
+    const char *arena = getenv("SOQ_TEST_ARENA");
+    const struct override overrides[] = {{"arena", arena ? arena : "65536"}, {NULL, NULL}};
+
+    device_open_with(d, overrides, max_rows);
 }
 
 /* The CPU backend as the reference: activations as they are. */

@@ -3,16 +3,30 @@
  * A query is one head of one row. The queries of a sequence and kv head are numbered row by row, heads within; a work-group has
  * up to QUERIES of them in local memory. */
 struct attention {
-    ulong key_first, key_tile, value_first, value_tile; /* bytes: of the layer's first tile in a block, of a tile */
+    struct tiles {
+        ulong key_first, key_tile, value_first, value_tile; /* bytes: of the layer's first tile in a block, of a tile */
+    } plain, packed;                                        /* blocks of class 0 and 1 */
+    ulong decoded_values;                                   /* where they begin in what the host decoded */
     ulong q_offset, freq_offset;
     uint q_stride;
     uint group, layer, max_blocks;
     uint ratio; /* heads for each kv head */
     uint first_tile, first_split, n_splits;
+    uint at_tile, at_split, at_line; /* of this launch, from the first ones on */
+    uint decoded_block;              /* of the sequence: the first of those that the host decoded */
     float scale, softcap;
     uint window, sinks;
     uint rope_kind, n_rot; /* of rotated segments */
 };
+
+/* Packed keys are taken four dims at a time, and queries are rotated in their place. Rotations need room for what is rotated.
+ */
+#define PACKED_STRIDE ((KEY_WIDTH + 3) / 4 * 4)
+#define OWN_PACKED_Q (PACKED && (KEY_ROTATION || KEY_WIDTH % 4))
+#define MORE_OF(a, b) ((a) > (b) ? (a) : (b))
+#define QUERY_NUMBERS                                                                                                          \
+    (QUERIES * MORE_OF(KEY_WIDTH + (OWN_PACKED_Q ? PACKED_STRIDE : 0), PACKED && VALUE_ROTATION ? VALUE_WIDTH : 0))
+#define PACKED_Q(q) ((q) + (OWN_PACKED_Q ? QUERIES * KEY_WIDTH : 0))
 
 /* The queries of a work-group. */
 struct queries {
@@ -22,6 +36,7 @@ struct queries {
 /* A work-group's local memory: its queries. */
 struct shared {
     __local float *q;                  /* [QUERIES][KEY_WIDTH], scaled; zeros behind the last query */
+    __local float *packed_q;           /* [QUERIES][PACKED_STRIDE]: for the keys of packed blocks */
     __local uint *entries, *positions; /* [QUERIES] of the queries' rows; those behind the last query repeat it */
 };
 
@@ -92,25 +107,96 @@ static inline void load_queries(const struct queries *mine, const struct attenti
     }
 }
 
+/* The queries as packed keys want them; behind load_queries and its barrier. A barrier comes after. */
+static inline void load_packed_queries(const __global float *tables, const struct shared *s)
+{
+    if (!OWN_PACKED_Q)
+        return;
+    for (uint i = get_local_id(0); i < QUERIES * PACKED_STRIDE; i += ITEMS) {
+        uint d = i % PACKED_STRIDE;
+        float v = d < KEY_WIDTH ? s->q[i / PACKED_STRIDE * KEY_WIDTH + d] : 0.0f;
+
+        s->packed_q[i] = KEY_ROTATION && d < KEY_WIDTH ? v * tables[KEY_SIGNS + d] : v;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (KEY_ROTATION)
+        hadamard(s->packed_q, QUERIES * PACKED_STRIDE, KEY_ROTATION);
+}
+
+/* Where tiles of a sequence, of one kv head, lie. */
+struct reach {
+    const __global uchar *block; /* in hand */
+    const __global float *decoded;
+    uint index; /* of the block in the sequence's table */
+    bool packed;
+};
+
+static inline const __global uchar *key_tile(const struct reach *r, const struct attention *a, uint kv_head)
+{
+    if (!r->packed)
+        return r->block + a->plain.key_first + kv_head * a->plain.key_tile;
+    if (KEY_DECODED)
+        return (const __global uchar *)(r->decoded + ((ulong)(r->index - a->decoded_block) * get_num_groups(1) + kv_head) *
+                                                         (BLOCK_TOKENS * KEY_WIDTH));
+    return r->block + a->packed.key_first + kv_head * a->packed.key_tile;
+}
+
+static inline const __global uchar *value_tile(const struct reach *r, const struct attention *a, uint kv_head)
+{
+    if (!r->packed)
+        return r->block + a->plain.value_first + kv_head * a->plain.value_tile;
+    if (VALUE_DECODED)
+        return (const __global uchar *)(r->decoded + a->decoded_values +
+                                        ((ulong)(r->index - a->decoded_block) * get_num_groups(1) + kv_head) *
+                                            (BLOCK_TOKENS * VALUE_WIDTH));
+    return r->block + a->packed.value_first + kv_head * a->packed.value_tile;
+}
+
+static inline float4 sum_lanes(const float4 *sums)
+{
+    return (float4)(sums[0].x + sums[0].y + (sums[0].z + sums[0].w), sums[1].x + sums[1].y + (sums[1].z + sums[1].w),
+                    sums[2].x + sums[2].y + (sums[2].z + sums[2].w), sums[3].x + sums[3].y + (sums[3].z + sums[3].w));
+}
+
 /* Dot products of one key with four queries. */
-static inline float4 dots(const __global uchar *key, const __local float *q)
+static inline float4 plain_dots(const __global uchar *key, const __local float *q)
 {
     float4 sums[4] = {(float4)(0.0f), (float4)(0.0f), (float4)(0.0f), (float4)(0.0f)};
     float4 rest = (float4)(0.0f);
     uint d = 0;
 
     for (; d + 4 <= KEY_WIDTH; d += 4) {
-        float4 k = KEY_BYTES == 2 ? vload_half4(0, (const __global half *)key + d) : vload4(0, (const __global float *)key + d);
+        float4 k = numbers_at(key, d, KEY_DTYPE);
 
         for (uint i = 0; i < 4; i++)
             sums[i] = fma(k, vload4(0, q + i * KEY_WIDTH + d), sums[i]);
     }
     for (; d < KEY_WIDTH; d++)
-        rest = fma((float4)(number_at(key, d, KEY_BYTES)),
+        rest = fma((float4)(number_at(key, d, KEY_DTYPE)),
                    (float4)(q[d], q[KEY_WIDTH + d], q[2 * KEY_WIDTH + d], q[3 * KEY_WIDTH + d]), rest);
-    return (float4)(sums[0].x + sums[0].y + (sums[0].z + sums[0].w), sums[1].x + sums[1].y + (sums[1].z + sums[1].w),
-                    sums[2].x + sums[2].y + (sums[2].z + sums[2].w), sums[3].x + sums[3].y + (sums[3].z + sums[3].w)) +
-           rest;
+    return sum_lanes(sums) + rest;
+}
+
+static inline float4 packed_dots(const __global uchar *tile, uint token, const __local float *q, const __global float *tables)
+{
+    float4 sums[4] = {(float4)(0.0f), (float4)(0.0f), (float4)(0.0f), (float4)(0.0f)};
+
+    for (uint d = 0; d < KEY_WIDTH; d += 4) {
+        float4 k = packed_at(tile, &key_format, tables, d, token);
+
+        for (uint i = 0; i < 4; i++)
+            sums[i] = fma(k, vload4(0, q + i * PACKED_STRIDE + d), sums[i]);
+    }
+    return sum_lanes(sums);
+}
+
+/* Of the key of a token of a tile with queries query .. query + 3. */
+static inline float4 dots(const __global uchar *tile, uint token, bool packed, uint query, const __global float *tables,
+                          const struct shared *s)
+{
+    if (PACKED && packed)
+        return packed_dots(tile, token, s->packed_q + query * PACKED_STRIDE, tables);
+    return plain_dots(tile + (ulong)token * KEY_WIDTH * number_bytes(KEY_DTYPE), s->q + query * KEY_WIDTH);
 }
 
 static inline float capped(float score, const struct attention *a)
