@@ -47,20 +47,27 @@ static void put_numbers(const struct opencl_plane *plane, const float *numbers, 
     }
 }
 
-/* ---- Whole blocks, for kv_pack and kv_gather --------------------------------------------------------------------- */
-
-uint64_t opencl_image_bytes(const struct opencl_group *group)
-{
-    return (group->block_bytes + 63) / 64 * 64;
-}
-
-int opencl_reserve_rooms(struct opencl *ocl, const struct opencl_group *group, uint64_t packed_bytes, struct soq_error *err)
+static uint64_t tile_numbers_bytes(const struct opencl_group *group)
 {
     uint32_t width = group->key.width > group->value.width ? group->key.width : group->value.width;
-    uint64_t tile = (uint64_t)group->block_tokens * width * sizeof(float);
-    int rc = opencl_reserve_room(ocl, &ocl->packed_room, packed_bytes, "packed blocks", err);
 
-    return rc ? rc : opencl_reserve_room(ocl, &ocl->plain_room, opencl_image_bytes(group) + tile, "a block", err);
+    return (uint64_t)group->block_tokens * width * sizeof(float);
+}
+
+/* ---- Whole blocks, for kv_pack and kv_gather --------------------------------------------------------------------- */
+
+uint64_t opencl_image_bytes(const struct opencl_group *group, uint32_t n)
+{
+    return (n * group->block_bytes + 63) / 64 * 64;
+}
+
+int opencl_reserve_rooms(struct opencl *ocl, const struct opencl_group *group, uint32_t n, struct soq_error *err)
+{
+    int rc = opencl_reserve_room(ocl, &ocl->packed_room, group->packed_bytes, "a packed block", err);
+
+    return rc ? rc
+              : opencl_reserve_room(ocl, &ocl->plain_room, opencl_image_bytes(group, n) + tile_numbers_bytes(group), "blocks",
+                                    err);
 }
 
 static int decode_plane(const struct opencl_group *group, uint32_t role, const uint8_t *packed, uint8_t *plain, float *numbers,
@@ -80,34 +87,37 @@ static int decode_plane(const struct opencl_group *group, uint32_t role, const u
     return rc;
 }
 
-static int decode_block(struct opencl *ocl, const struct opencl_group *group, soq_block_ref block, uint64_t to,
-                        struct soq_error *err)
+static int decode_block(struct opencl *ocl, const struct opencl_group *group, soq_block_ref block, uint8_t *plain,
+                        float *numbers, struct soq_error *err)
 {
-    uint8_t *plain = ocl->plain_room.bytes, *packed = ocl->packed_room.bytes;
-    float *numbers = (float *)(void *)(plain + opencl_image_bytes(group));
+    uint8_t *packed = ocl->packed_room.bytes;
     uint64_t from = 0;
     cl_mem mem = opencl_block_mem(group, block, &from);
     int rc = opencl_read(ocl, mem, from, packed, group->packed_bytes, "a packed block", err);
 
-    memset(plain, 0, group->block_bytes);
     if (!rc)
         rc = decode_plane(group, SOQ_PLANE_KEY, packed, plain, numbers, err);
-    if (!rc)
-        rc = decode_plane(group, SOQ_PLANE_VALUE, packed, plain, numbers, err);
-    return rc ? rc : opencl_write(ocl, ocl->decoded.mem, to, plain, group->block_bytes, "a decoded block", err);
+    return rc ? rc : decode_plane(group, SOQ_PLANE_VALUE, packed, plain, numbers, err);
 }
 
 int opencl_decode_blocks(struct opencl *ocl, const struct opencl_group *group, const soq_block_ref *src, uint32_t n,
                          struct soq_error *err)
 {
-    int rc = opencl_reserve_rooms(ocl, group, group->packed_bytes, err);
+    uint64_t bytes = n * group->block_bytes;
+    uint8_t *plain;
+    int rc = opencl_reserve_rooms(ocl, group, n, err);
 
     if (!rc)
-        rc = opencl_reserve(ocl, &ocl->decoded, n * group->block_bytes, "decoded blocks", err);
+        rc = opencl_reserve(ocl, &ocl->decoded, bytes, "decoded blocks", err);
+    if (rc)
+        return rc;
+    plain = ocl->plain_room.bytes;
+    memset(plain, 0, bytes);
     for (uint32_t i = 0; i < n && !rc; i++)
         if (opencl_class(src[i]) == 1 && opencl_has_block(group, src[i]))
-            rc = decode_block(ocl, group, src[i], i * group->block_bytes, err);
-    return rc;
+            rc = decode_block(ocl, group, src[i], plain + i * group->block_bytes,
+                              (float *)(void *)(plain + opencl_image_bytes(group, n)), err);
+    return rc ? rc : opencl_write(ocl, ocl->decoded.mem, 0, plain, bytes, "decoded blocks", err);
 }
 
 /* ---- Tiles of a layer, for attention ----------------------------------------------------------------------------- */
@@ -168,29 +178,24 @@ static int read_tiles(struct opencl *ocl, const struct opencl_group *group, cons
                                                 "packed blocks cannot be read: %s", opencl_status_name(status));
 }
 
+/* The same tiles decoded: `numbers` gets those of a block behind those of the one before. */
 static int decode_tiles(struct opencl *ocl, const struct opencl_group *group, uint32_t role, uint32_t layer,
-                        const struct soq_step_seq *seq, uint32_t first, uint32_t n, uint64_t to)
+                        const struct soq_step_seq *seq, uint32_t first, uint32_t n, float *numbers)
 {
     const struct opencl_plane *plane = role == SOQ_PLANE_KEY ? &group->packed_key : &group->packed_value;
     const uint8_t *packed = ocl->packed_room.bytes;
-    float *numbers = ocl->plain_room.bytes;
-    uint64_t bytes = decoded_bytes(group, plane);
     struct soq_error err = SOQ_ERROR_INIT;
     uint32_t position = 0;
     int rc = read_tiles(ocl, group, plane, layer, seq, first, n);
 
-    for (uint32_t i = 0; i < n && !rc; i++) {
-        if (!reads_packed(ocl, group, seq, first + i, &position))
-            continue;
-        for (uint32_t h = 0; h < plane->heads && !rc; h++) {
-            struct soq_kv_tile tile = opencl_tile(group, role, layer, h, position);
+    for (uint32_t i = 0; i < n * plane->heads && !rc; i++) {
+        struct soq_kv_tile tile = opencl_tile(group, role, layer, i % plane->heads, 0);
 
-            rc = plane->coder.ops->decode(plane->coder.self, &tile,
-                                          packed + (i * (uint64_t)plane->heads + h) * plane->tile_bytes,
-                                          numbers + h * bytes / sizeof(float) / plane->heads, &err);
-        }
-        if (!rc)
-            rc = opencl_write(ocl, ocl->decoded.mem, to + i * bytes, numbers, bytes, "decoded tiles", &err);
+        if (!reads_packed(ocl, group, seq, first + i / plane->heads, &position))
+            continue;
+        tile.first_position = position;
+        rc = plane->coder.ops->decode(plane->coder.self, &tile, packed + i * plane->tile_bytes,
+                                      numbers + (size_t)i * group->block_tokens * plane->width, &err);
         if (rc)
             return opencl_refuse(ocl, SOQ_OP_ATTENTION, (enum soq_error_code) - rc, "%s", err.text);
     }
@@ -202,21 +207,24 @@ int opencl_decode_entries(struct opencl *ocl, const struct opencl_group *group, 
 {
     uint32_t block = first / group->block_tokens, last = (end + group->block_tokens - 1) / group->block_tokens;
     uint32_t n = (last < group->max_blocks ? last : group->max_blocks) - block;
-    uint64_t keys = decoded_bytes(group, &group->packed_key), values = decoded_bytes(group, &group->packed_value);
-    uint64_t key_tiles = group->packed_key.decoded ? group->packed_key.heads * group->packed_key.tile_bytes : 0;
-    uint64_t value_tiles = group->packed_value.decoded ? group->packed_value.heads * group->packed_value.tile_bytes : 0;
+    uint64_t keys = n * decoded_bytes(group, &group->packed_key), values = n * decoded_bytes(group, &group->packed_value);
+    uint64_t key_tiles = keys ? n * group->packed_key.heads * group->packed_key.tile_bytes : 0;
+    uint64_t value_tiles = values ? n * group->packed_value.heads * group->packed_value.tile_bytes : 0;
     struct soq_error err = SOQ_ERROR_INIT;
+    uint8_t *numbers;
 
     a->decoded_block = block;
-    a->decoded_values = n * keys / sizeof(float);
-    if (opencl_reserve(ocl, &ocl->decoded, n * (keys + values), "decoded tiles", &err) ||
-        opencl_reserve_room(ocl, &ocl->packed_room, n * (key_tiles > value_tiles ? key_tiles : value_tiles), "packed tiles",
-                            &err) ||
-        opencl_reserve_room(ocl, &ocl->plain_room, keys > values ? keys : values, "decoded tiles", &err))
+    a->decoded_values = keys / sizeof(float);
+    if (opencl_reserve(ocl, &ocl->decoded, keys + values, "decoded tiles", &err) ||
+        opencl_reserve_room(ocl, &ocl->packed_room, key_tiles > value_tiles ? key_tiles : value_tiles, "packed tiles", &err) ||
+        opencl_reserve_room(ocl, &ocl->plain_room, keys + values, "decoded tiles", &err))
         return opencl_refuse(ocl, SOQ_OP_ATTENTION, (enum soq_error_code) - err.code, "%s", err.text);
-    if (keys && decode_tiles(ocl, group, SOQ_PLANE_KEY, a->layer, seq, block, n, 0))
+    numbers = ocl->plain_room.bytes;
+    memset(numbers, 0, keys + values);
+    if ((keys && decode_tiles(ocl, group, SOQ_PLANE_KEY, a->layer, seq, block, n, (float *)(void *)numbers)) ||
+        (values && decode_tiles(ocl, group, SOQ_PLANE_VALUE, a->layer, seq, block, n, (float *)(void *)(numbers + keys))))
         return ocl->failed;
-    if (values)
-        decode_tiles(ocl, group, SOQ_PLANE_VALUE, a->layer, seq, block, n, n * keys);
-    return ocl->failed;
+    if (opencl_write(ocl, ocl->decoded.mem, 0, numbers, keys + values, "decoded tiles", &err))
+        return opencl_refuse(ocl, SOQ_OP_ATTENTION, (enum soq_error_code) - err.code, "%s", err.text);
+    return 0;
 }

@@ -334,9 +334,9 @@ struct soq_kv_tile opencl_tile(const struct opencl_group *group, uint32_t role, 
                                uint32_t first_position);
 /* n numbers of a tile of class 0, from the first on. */
 void opencl_numbers(const struct opencl_plane *plane, const uint8_t *tile, uint64_t first, uint32_t n, float *numbers);
-/* Room for so many packed bytes; and for the image of a block of class 0, a tile in F32 behind its image_bytes. */
-int opencl_reserve_rooms(struct opencl *ocl, const struct opencl_group *group, uint64_t packed_bytes, struct soq_error *err);
-uint64_t opencl_image_bytes(const struct opencl_group *group);
+/* Room for a packed block; and for the images of n blocks of class 0, with a tile in F32 behind their image_bytes. */
+int opencl_reserve_rooms(struct opencl *ocl, const struct opencl_group *group, uint32_t n, struct soq_error *err);
+uint64_t opencl_image_bytes(const struct opencl_group *group, uint32_t n);
 /* Blocks src[0 .. n): those of class 1 among them, as blocks of class 0. */
 int opencl_decode_blocks(struct opencl *ocl, const struct opencl_group *group, const soq_block_ref *src, uint32_t n,
                          struct soq_error *err);

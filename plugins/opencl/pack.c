@@ -35,7 +35,7 @@ static int pack_block(struct opencl *ocl, struct opencl_group *group, const stru
                       struct soq_error *err)
 {
     uint8_t *plain = ocl->plain_room.bytes, *packed = ocl->packed_room.bytes;
-    float *numbers = (float *)(void *)(plain + opencl_image_bytes(group));
+    float *numbers = (float *)(void *)(plain + opencl_image_bytes(group, 1));
     uint64_t from = 0, to = 0;
     cl_mem src = opencl_block_mem(group, args->src[i], &from), dst = opencl_block_mem(group, args->dst[i], &to);
     int rc = opencl_read(ocl, src, from, plain, group->block_bytes, "kv_pack: a block", err);
@@ -74,7 +74,7 @@ int opencl_kv_pack(void *self, const struct soq_kv_pack_args *args, struct soq_e
     int rc = check_pack(ocl, group, args, err);
 
     if (!rc)
-        rc = opencl_reserve_rooms(ocl, group, group->packed_bytes, err);
+        rc = opencl_reserve_rooms(ocl, group, 1, err);
     for (uint32_t i = 0; i < args->n && !rc; i++)
         rc = pack_block(ocl, group, args, i, err);
     return rc;

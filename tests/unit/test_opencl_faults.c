@@ -108,7 +108,8 @@ static int make(struct life *l, struct soq_error *err)
     struct soq_kv_format format = {sizeof format, SOQ_FORMAT_PLAIN, .dtype = SOQ_DTYPE_F16, .tile_bytes = 256};
     struct soq_kv_plane planes[2] = {{sizeof planes[0], SOQ_PLANE_KEY, 1, 8, 1, -1, format},
                                      {sizeof planes[0], SOQ_PLANE_VALUE, 1, 8, 1, -1, format}};
-    struct soq_kv_group_desc group = {sizeof group, 0, SOQ_GROUP_FULL, 1, 16, 4, 2, sizeof planes[0], planes, 512, 0};
+    struct soq_kv_group_desc group = {sizeof group,     0,      SOQ_GROUP_FULL,    1, 16, 4, 2,
+                                      sizeof planes[0], planes, .block_bytes = 512};
     struct soq_weight_desc matrix = device_weight_desc(SOQ_DTYPE_Q8_0, blocks, sizeof blocks, 8, 32, SOQ_USE_MATMUL);
     struct soq_weight_desc vector = device_weight_desc(SOQ_DTYPE_F16, blocks, 16, 1, 8, SOQ_USE_VECTOR);
     const struct soq_memory_ops *memory = l->d.ops->memory;

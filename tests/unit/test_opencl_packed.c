@@ -184,6 +184,8 @@ static void pack_blocks(struct scene *x)
     cr_assert_eq(x->d.ops->attention->kv_pack(x->d.self, &args, &err), 0, "%s: %s", x->v.name, err.text);
 }
 
+/* The slab is written once more, as a whole: Oclgrind takes a write to part of it for one that leaves the rest uninitialised.
+ */
 static void expect_packed(struct scene *x)
 {
     uint64_t bytes = x->n_blocks * x->desc.packed_bytes;
@@ -191,6 +193,7 @@ static void expect_packed(struct scene *x)
     struct soq_error err = SOQ_ERROR_INIT;
 
     cr_assert_eq(x->d.ops->memory->buffer_read(x->d.self, x->slabs[1], 0, read, bytes, &err), 0);
+    cr_assert_eq(x->d.ops->memory->buffer_write(x->d.self, x->slabs[1], 0, read, bytes, &err), 0);
     for (uint32_t b = 0; b < x->n_blocks; b++)
         if (packs(x, b))
             cr_assert_eq(memcmp(read + (x->n_blocks - 1 - b) * x->desc.packed_bytes, x->packs + b * x->desc.packed_bytes,
@@ -508,14 +511,14 @@ Test(opencl_packed, masks, .timeout = 300)
     static const float logits[] = {0.5f, -0.25f, 1, 0, 0.75f, -1};
 
     for (size_t i = 0; i < N_VARIANTS; i++) {
-        struct soq_step_segment segments[] = {segment(0, 5), segment(300, 301)};
+        struct soq_step_segment segments[] = {segment(0, 5), segment(490, 111)};
         struct scene x;
 
         if (variants[i].block_tokens < 16)
             continue;
         scene_open(&x, &variants[i], 601, "1");
         segments[0].flags = SOQ_SEGMENT_ROLLING;
-        x.args.window = 290;
+        x.args.window = 100;
         x.args.sinks = 5;
         x.args.softcap = 3;
         x.args.inv_freq = x.inv_freq.view;
@@ -524,7 +527,7 @@ Test(opencl_packed, masks, .timeout = 300)
         x.args.inv_freq.cols = x.args.n_rot / 2;
         x.args.sink_logits = x.sinks = device_vector(&x.d, logits, x.args.n_heads);
         add_rows(&x, 0, 601 - NEW_ROWS, NEW_ROWS, segments, 2);
-        segments[1].n_entries = 294;
+        segments[1].n_entries = 104;
         add_rows(&x, 2, 601 - NEW_ROWS, 2, segments, 2);
         check(&x);
         scene_close(&x);
