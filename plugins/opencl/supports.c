@@ -25,9 +25,10 @@ static int supports_kv(const struct opencl *ocl, const struct soq_op_desc *desc,
     if (desc->flags & SOQ_OPDESC_TREE)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: steps with trees of rows are not supported");
     if (!plain(desc->key_format, desc->key_dtype) || !plain(desc->value_format, desc->value_dtype))
-        return plugin_fail(why, SOQ_EUNSUPPORTED,
-                           "opencl: new entries must be plain F16, BF16 or F32, not %u of %u and %u of %u", desc->key_format,
-                           desc->key_dtype, desc->value_format, desc->value_dtype);
+        return plugin_fail(
+            why, SOQ_EUNSUPPORTED,
+            "opencl: new entries of kind %u and type %u, %u and %u are not supported: plain F16, BF16 and F32 are",
+            desc->key_format, desc->key_dtype, desc->value_format, desc->value_dtype);
     if (desc->n_kv_heads == 0 || desc->n_heads % desc->n_kv_heads)
         return plugin_fail(why, SOQ_EUNSUPPORTED, "opencl: %u heads over %u kv heads are not supported", desc->n_heads,
                            desc->n_kv_heads);
