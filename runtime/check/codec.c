@@ -463,7 +463,8 @@ static void run_tiles(void *arg, uint32_t index)
 
 static void check_threads(struct soq__kit *kit)
 {
-    struct codec c = {.kit = kit, .tile = {sizeof c.tile, SOQ_PLANE_KEY, 0, 0, TOKENS, WIDTH}, .n = N};
+    struct codec c = {
+        .kit = kit, .tile = {.struct_size = sizeof c.tile, .role = SOQ_PLANE_KEY, .tokens = TOKENS, .width = WIDTH}, .n = N};
     struct shared s = {.c = &c};
     size_t bytes = sizeof(float) * TILES * N;
     float *alone;
@@ -489,8 +490,10 @@ static void check_threads(struct soq__kit *kit)
 
 int soq__kit_codec_work(struct soq__kit *kit, void *self, struct soq_error *err)
 {
-    struct codec c = {.kit = kit, .ops = kit->role->ops.kv_codec, .tile = {sizeof c.tile, SOQ_PLANE_KEY, 0, 0, 32, 64}};
-    static float numbers[32 * 64];
+    struct codec c = {.kit = kit,
+                      .ops = kit->role->ops.kv_codec,
+                      .tile = {.struct_size = sizeof c.tile, .role = SOQ_PLANE_KEY, .tokens = TOKENS, .width = WIDTH}};
+    static float numbers[N];
     void *dst;
     int rc;
 
