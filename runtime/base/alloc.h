@@ -13,7 +13,9 @@ void *soq__alloc(size_t size);                     /* uninitialised; size 0 give
 void *soq__alloc_zero(size_t count, size_t size);  /* zeroed; count * size checked */
 void *soq__alloc_array(size_t count, size_t size); /* uninitialised; count * size checked */
 void *soq__realloc_array(void *p, size_t count, size_t size); /* on failure NULL and p stays valid */
-void *soq__alloc_aligned(size_t align, size_t size); /* align: a power of two >= sizeof(void *); freed with soq__free */
+/* align: a power of two >= sizeof(void *); freed with soq__free. A block of 1 MiB or more is a mapping of its own, which goes
+ * back to the system when it is freed. */
+void *soq__alloc_aligned(size_t align, size_t size);
 char *soq__strdup(const char *s);
 char *soq__strndup(const char *s, size_t n); /* copies exactly n bytes and adds NUL; s need not be terminated */
 void soq__free(void *p);                     /* NULL is a no-op */
