@@ -67,6 +67,18 @@ static uint32_t masked_of_class(const struct soq__kv_need_params *params, const 
     return way || g->window ? most_plain(g, p, all) : of_class(g, false, p, 0, n, n);
 }
 
+/* ... once all that no row from n on sees is gone. */
+static uint32_t masked_kept(const struct soq__kv_need_params *params, const struct soq__kv_group_layout *g, bool packed,
+                            uint32_t n)
+{
+    uint32_t p = params->layout->block_tokens, sinks = spanned(p, 0, min_u32(g->sinks, n));
+    uint32_t from = g->window && n + 1 > g->window ? (n + 1 - g->window) / p : 0;
+
+    if (from <= sinks)
+        return of_class(g, packed, p, 0, n, n);
+    return of_class(g, packed, p, 0, sinks * p, n) + of_class(g, packed, p, from * p, n, n);
+}
+
 /* A group whose policy selects, at a given moment. Where heads are split nobody knows how a layer's budget spreads over them:
  * entries are a head's even share, and blocks are rounded up so that their sum is enough. */
 struct selecting {
@@ -152,7 +164,7 @@ static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, 
 
         need->prompt += blocks;
         need->computing += masked_of_class(params, layout, packed, n, true);
-        need->kept += blocks;
+        need->kept += masked_kept(params, layout, packed, n);
         need->grown += masked_of_class(params, layout, packed, params->n_entries, true);
         return;
     }
