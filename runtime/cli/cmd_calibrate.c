@@ -251,6 +251,10 @@ static int calibrate(const struct calibrate_options *o, struct soq_model *model,
 
     if (!rc && !model->model->tokenizer)
         rc = soq__fail(err, SOQ_EUNSUPPORTED, "the model has no vocabulary to read a text with");
+    if (!rc && model->engine->layout.grid)
+        rc = soq__fail(err, SOQ_EINVAL,
+                       "[kv.layers] gives some layers a codec that packs, and what it loses would be seen; "
+                       "calibrate without it");
     if (!rc && o->context >= model->engine->context)
         rc = soq__fail(err, SOQ_EINVAL, "--context %lld: the model's context is %u; chunks must be shorter",
                        (long long)o->context, model->engine->context);

@@ -1,6 +1,8 @@
 /* The pools of the KV cache, to the byte. */
 #include "cli/stats_kv.h"
 
+#include <math.h>
+
 #include "cli/term.h"
 
 struct pool_stats {
@@ -36,6 +38,12 @@ static struct pool_stats stats_of(const struct soq__kv_cache *kv, uint32_t pool)
     return s;
 }
 
+/* Relative, in the root of the mean square; 0: nobody watched. */
+static double recoding_error(const struct soq__kv_cache *kv)
+{
+    return kv->stats.survivors_squared > 0 ? sqrt(kv->stats.changes_squared / kv->stats.survivors_squared) : 0;
+}
+
 void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
 {
     fprintf(stream, "%sKV pools   %llu bytes of %llu, %llu at most\n", soq__term_dim(stream),
@@ -53,6 +61,8 @@ void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
     if (kv->stats.recoded)
         fprintf(stream, "  %llu entries were decoded from packed blocks, to be encoded once more\n",
                 (unsigned long long)kv->stats.recoded);
+    if (kv->stats.survivors_squared > 0)
+        fprintf(stream, "  packing what selections kept changed it by %.4g of its size\n", recoding_error(kv));
     fprintf(stream, "%s", soq__term_reset(stream));
 }
 
@@ -69,7 +79,7 @@ json_t *soq__kv_stats_json(const struct soq__kv_cache *kv)
                                         (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
                                         (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
     }
-    return json_pack("{sI sI sI sI so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes", (json_int_t)kv->budget.used,
-                     "peak_bytes", (json_int_t)kv->budget.peak, "recoded_entries", (json_int_t)kv->stats.recoded, "pools",
-                     pools);
+    return json_pack("{sI sI sI sI sf so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes",
+                     (json_int_t)kv->budget.used, "peak_bytes", (json_int_t)kv->budget.peak, "recoded_entries",
+                     (json_int_t)kv->stats.recoded, "recoding_error", recoding_error(kv), "pools", pools);
 }

@@ -27,6 +27,14 @@ static inline uint64_t soq__kv_line_bytes(const struct soq__kv_seq *seq, uint32_
     return seq->cache->groups[g].pools[soq__kv_is_packed(seq, g, index)]->block_bytes;
 }
 
+/* As coders are told of the tiles of line `index`. */
+static inline uint32_t soq__kv_first_position(const struct soq__kv_seq *seq, uint32_t g, uint32_t index)
+{
+    uint32_t first = index * seq->cache->block_tokens;
+
+    return first < seq->groups[g].n_selected ? UINT32_MAX : first;
+}
+
 /* Bytes of all blocks of a group that the sequence holds. */
 static inline uint64_t soq__kv_held_bytes(const struct soq__kv_seq *seq, uint32_t g)
 {
@@ -94,5 +102,24 @@ void soq__kv_packing_done(struct soq__kv_packing *packing);
 int soq__kv_pack_group(struct soq__kv_seq *seq, uint32_t g, struct soq_error *err);
 /* ... in all groups, after a commit without a selection; after a failure those before the one that failed are done. */
 int soq__kv_pack(struct soq__kv_seq *seq, struct soq_error *err);
+
+/* ---- read.c */
+
+/* Room for a tile of any group. */
+struct soq__kv_tile_room {
+    float *numbers; /* [block_tokens][width] */
+    void *bytes;
+};
+
+/* A tile of a block: a layer and a head of the group. */
+struct soq__kv_tile_name {
+    uint32_t plane, index, head;
+};
+
+int soq__kv_tile_room_init(struct soq__kv_tile_room *room, const struct soq__kv_cache *cache, struct soq_error *err);
+void soq__kv_tile_room_done(struct soq__kv_tile_room *room);
+/* The numbers of a tile of `block`, plain or packed, which is or was line `line` of the group's table. */
+int soq__kv_tile_read(const struct soq__kv_seq *seq, uint32_t g, soq_block_ref block, uint32_t line,
+                      struct soq__kv_tile_name name, struct soq__kv_tile_room *room, struct soq_error *err);
 
 #endif

@@ -1,11 +1,10 @@
-/* What a sequence's cache holds, as numbers: for tools that look into it. Between steps; blocks are in the pool and not packed.
- */
+/* What a sequence's cache holds, as numbers: for tools that look into it. Between steps; blocks are in the pool. */
 #ifndef SOQ_KV_READ_H
 #define SOQ_KV_READ_H
 
 #include "kv/cache.h"
 
-/* Plane 0, keys as they are stored, or 1, values, of a layer and kv head: out [n_committed][width]. Entries that are gone stay
+/* Plane 0, keys, or 1, values, as the codec gives them back, of a layer and kv head: out [n_committed][width]. Entries that are gone stay
  * as they are in out. */
 int soq__kv_read(const struct soq__kv_seq *seq, uint32_t layer, uint32_t head, uint32_t plane, float *out,
                  struct soq_error *err);

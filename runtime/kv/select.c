@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kv/internal.h"
-#include "model/dequant.h"
 
 struct soq__kv_selected {
     uint32_t n_keep;
@@ -28,8 +27,7 @@ struct asking {
     uint32_t *positions, *keep;       /* [n_heads][most] */
     double *mass;                     /* [n_heads][most]; NULL: not wanted */
     float *keys;                      /* [n_heads][most][head_dim]; NULL: not wanted */
-    float *tile;                      /* [block_tokens][head_dim] of keys */
-    void *stored;                     /* a tile as it is stored */
+    struct soq__kv_tile_room room;    /* for keys */
     void *scratch;
 };
 
@@ -39,72 +37,27 @@ static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, struc
     return -SOQ_EINVAL;
 }
 
-/* The tile of keys of layer `index` and a head of the group in block `block`, as it is stored. Keys are the first plane of a
- * block: tiles [layer][head]. */
-static int read_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, uint32_t index, uint32_t head,
-                     const void **out, struct soq_error *err)
-{
-    bool packed = block >> SOQ_BLOCK_CLASS_SHIFT;
-    const struct soq_kv_plane *plane = packed ? &g->layout->packed[0] : &g->layout->planes[0];
-    uint64_t offset = ((uint64_t)index * plane->heads + head) * plane->format.tile_bytes;
-    uint64_t at;
-    soq_buffer slab = soq__kv_block_place(soq__kv_pool_of(g, block), block, &at);
-
-    offset += at;
-    *out = a->stored;
-    if (strcmp(g->owner.memory->domain, "host") == 0) {
-        *out = (const char *)(uintptr_t)slab + offset;
-        return 0;
-    }
-    return g->owner.memory->memory->buffer_read(g->owner.memory_self, slab, offset, a->stored, plane->format.tile_bytes, err);
-}
-
-/* ... as numbers in a->tile. Plain ones need no codec. */
-static int decode_tile(struct asking *a, const struct soq__kv_group *g, soq_block_ref block, const struct soq_kv_tile *tile,
-                       const void *stored, struct soq_error *err)
-{
-    const struct soq_kv_coder *coder = &g->layout->coders[0];
-
-    if (block >> SOQ_BLOCK_CLASS_SHIFT)
-        return coder->ops->decode(coder->self, tile, stored, a->tile, err);
-    soq__dequant((enum soq_dtype)g->layout->planes[0].format.dtype)(stored, a->tile, (size_t)tile->tokens * tile->width);
-    return 0;
-}
-
 /* Keys of one head, decoded: [n - base][head_dim]. */
-static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t layer, uint32_t head, float *keys,
-                     struct soq_error *err)
+static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t head, float *keys, struct soq_error *err)
 {
-    const struct soq__kv_cache *c = a->seq->cache;
-    const struct soq__kv_group *g = &c->groups[part->group];
     const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
-    const struct soq_kv_plane *plane = &g->layout->planes[0];
-    uint32_t p = c->block_tokens;
-    struct soq_kv_tile tile = {.struct_size = sizeof tile,
-                               .role = plane->role,
-                               .layer = layer,
-                               .head = part->first_head + head,
-                               .tokens = p,
-                               .width = plane->width};
+    const struct soq__kv_tile_name name = {.plane = 0, .index = part->index, .head = head};
+    uint32_t p = a->seq->cache->block_tokens;
 
     for (uint32_t i = sg->base / p; i * p < a->n; i++) {
         uint32_t first = i * p > sg->base ? i * p : sg->base, last = (i + 1) * p < a->n ? (i + 1) * p : a->n;
-        const void *stored;
-        int rc = read_tile(a, g, sg->table[i], part->index, head, &stored, err);
+        int rc = soq__kv_tile_read(a->seq, part->group, sg->table[i], i, name, &a->room, err);
 
-        tile.first_position = i * p < sg->n_selected ? UINT32_MAX : i * p;
-        if (!rc)
-            rc = decode_tile(a, g, sg->table[i], &tile, stored, err);
         if (rc)
             return rc;
-        memcpy(keys + (size_t)(first - sg->base) * a->head_dim, a->tile + (size_t)(first - i * p) * a->head_dim,
+        memcpy(keys + (size_t)(first - sg->base) * a->head_dim, a->room.numbers + (size_t)(first - i * p) * a->head_dim,
                (size_t)(last - first) * a->head_dim * sizeof *keys);
     }
     return 0;
 }
 
 /* Fills what the policy sees of one head; `at` counts the layer's heads. */
-static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t layer, uint32_t head, struct soq_error *err)
+static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, struct soq_error *err)
 {
     const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
     uint32_t at = part->first_head + head, n = a->n - sg->base;
@@ -124,7 +77,7 @@ static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t
         if (a->mass)
             a->mass[room + i] = sg->mass ? (double)sg->mass[line * sg->mass_cap + sg->base + i] / (double)SOQ_MASS_ONE : 0;
     }
-    return a->keys ? read_keys(a, part, layer, head, a->keys + room * a->head_dim, err) : 0;
+    return a->keys ? read_keys(a, part, head, a->keys + room * a->head_dim, err) : 0;
 }
 
 /* ---- Checking ------------------------------------------------------------------------------------------------------------ */
@@ -221,7 +174,7 @@ static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
 
     for (const struct soq__kv_part *part = first; part < end; part++)
         for (uint32_t h = 0; h < part->n_heads; h++)
-            if (show_head(a, part, layer, h, err))
+            if (show_head(a, part, h, err))
                 return fail_for(a, layer, part->first_head + h, err);
     rc = a->policy->ops->select(a->policy->self, state ? state + a->policy->state_at : NULL, &selection, err);
     if (rc) {
@@ -249,24 +202,8 @@ static void asking_done(struct asking *a)
     soq__free(a->keep);
     soq__free(a->mass);
     soq__free(a->keys);
-    soq__free(a->tile);
-    soq__free(a->stored);
+    soq__kv_tile_room_done(&a->room);
     soq__free(a->scratch);
-}
-
-/* Of keys, in bytes. */
-static uint64_t largest_tile(const struct soq__kv_cache *c)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t g = 0; g < c->n_groups; g++) {
-        const struct soq__kv_group_layout *layout = c->groups[g].layout;
-        uint64_t plain = layout->planes[0].format.tile_bytes, packed = layout->packed[0].format.tile_bytes;
-
-        bytes = plain > bytes ? plain : bytes;
-        bytes = packed > bytes ? packed : bytes;
-    }
-    return bytes;
 }
 
 static int asking_init(struct asking *a, struct soq_error *err)
@@ -289,11 +226,9 @@ static int asking_init(struct asking *a, struct soq_error *err)
     a->keep = soq__alloc_array(entries, sizeof *a->keep);
     a->mass = mass ? soq__alloc_array(entries, sizeof *a->mass) : NULL;
     a->keys = keys ? soq__alloc_array(entries, a->head_dim * sizeof *a->keys) : NULL;
-    a->tile = keys ? soq__alloc_array(c->block_tokens, a->head_dim * sizeof *a->tile) : NULL;
-    a->stored = keys ? soq__alloc_aligned(64, largest_tile(c)) : NULL;
     a->scratch = scratch ? soq__alloc_aligned(64, scratch) : NULL;
-    if (a->heads && a->positions && a->keep && (a->mass || !mass) && ((a->keys && a->tile && a->stored) || !keys) &&
-        (a->scratch || !scratch))
+    if (a->heads && a->positions && a->keep && (a->mass || !mass) &&
+        ((a->keys && !soq__kv_tile_room_init(&a->room, c, NULL)) || !keys) && (a->scratch || !scratch))
         return 0;
     asking_done(a);
     return soq__fail(err, SOQ_ENOMEM, "[kv] policy = %s: out of memory for a selection among %u entries", a->policy->name,

@@ -275,6 +275,35 @@ Test(engine_packed, nothing_is_lost, .timeout = 240)
     }
 }
 
+/* What encoding survivors once more changes is measured while somebody watches: little with 8 bits, more with 4, nothing where
+ * nothing is lost. */
+Test(engine_packed, added_error)
+{
+    static const char *const how[][3] = {
+        {"kv.codec=odd", "kv.odd.tail=f32", "kv.odd.exact=yes"}, {"kv.codec=odd", "kv.odd.tail=f32"}, {"kv.codec=int4"}};
+    double error[3];
+
+    for (int i = 0; i < 3; i++) {
+        const char *all[] = {mixed_plugins(), "kv.pack_grid=16", "kv.trace=/dev/null", how[i][0], how[i][1], how[i][2], NULL};
+        struct fixture f = open_with(LLAMA, policies[7], all); /* tova selects while it answers, too */
+        const struct soq__kv_stats *stats = &f.model->engine->kv.stats;
+        struct soq__sequence *seq = new_sequence(&f);
+        struct told t = {0};
+        int32_t ids[N_PROMPT];
+
+        make_ids(ids, N_PROMPT, 1);
+        run(seq, ids, N_PROMPT, &t);
+        cr_expect_gt(stats->recoded, 0);
+        cr_assert(stats->survivors_squared > 0);
+        error[i] = stats->changes_squared / stats->survivors_squared;
+        soq__sequence_free(seq);
+        close_model(&f);
+    }
+    cr_expect(error[0] == 0, "%g", error[0]);
+    cr_expect(error[1] > 0 && error[1] < 1e-3, "%g", error[1]);
+    cr_expect(error[2] > error[1] && error[2] < 0.1, "%g", error[2]);
+}
+
 /* ---- Bytes --------------------------------------------------------------------------------------------------------------- */
 
 /* What a sequence takes behind its prompt is what the forecast says. */
