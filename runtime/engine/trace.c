@@ -67,5 +67,5 @@ void soq__trace_free(struct soq__trace *trace)
 
 struct soq__kv_trace soq__trace_hook(struct soq__trace *trace)
 {
-    return (struct soq__kv_trace){write_kept, trace};
+    return (struct soq__kv_trace){.fn = write_kept, .arg = trace, .measures = true};
 }

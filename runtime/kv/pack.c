@@ -98,7 +98,7 @@ static int compare_tile(struct soq__kv_seq *seq, uint32_t g, uint32_t i, struct 
     return rc;
 }
 
-/* What packing did to survivors of selections, whose plain copies are still there. Only for whoever watches: without memory,
+/* What packing did to survivors of selections, whose plain copies are still there. Only for whoever asks: without memory,
  * and where a device cannot be read, less is known. */
 static void compare_survivors(struct soq__kv_seq *seq, uint32_t g)
 {
@@ -141,7 +141,7 @@ int soq__kv_pack_group(struct soq__kv_seq *seq, uint32_t g, struct soq_error *er
             soq__kv_block_unref(c->groups[g].pools[1], k->dst[i]);
         return rc;
     }
-    if (c->trace.fn)
+    if (c->trace.measures)
         compare_survivors(seq, g);
     for (uint32_t i = 0; i < k->n; i++) {
         soq__kv_drop_blocks(seq, g, k->lines[i], k->lines[i] + 1);

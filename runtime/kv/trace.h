@@ -2,6 +2,7 @@
 #ifndef SOQ_KV_TRACE_H
 #define SOQ_KV_TRACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What one kv head of one layer of a sequence holds. */
@@ -21,6 +22,7 @@ typedef void soq__kv_trace_fn(void *arg, const struct soq__kv_kept *kept);
 struct soq__kv_trace {
     soq__kv_trace_fn *fn; /* NULL: nobody watches */
     void *arg;
+    bool measures; /* what packing survivors changes is to be measured (soq__kv_stats), which reads all of them twice */
 };
 
 #endif
