@@ -85,7 +85,7 @@ static struct outcome answer(struct fixture *f, struct soq__sequence *seq)
     struct outcome o = {.kept = {.sequence = seq->kv.id}};
     int32_t ids[N_PROMPT];
 
-    f->model->engine->kv.trace = (struct soq__kv_trace){note_kept, &o.kept};
+    f->model->engine->kv.trace = (struct soq__kv_trace){.fn = note_kept, .arg = &o.kept};
     make_prompt(ids, N_PROMPT, 1);
     cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
     f->model->engine->kv.trace = (struct soq__kv_trace){0};

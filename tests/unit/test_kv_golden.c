@@ -246,7 +246,7 @@ static void run_example(const struct rule *rule, struct example *e, const char *
     list_settings(e, rule, use, texts, settings + 4);
     snprintf(path, sizeof path, "kv-golden/models/%.3s.gguf", e->id);
     f = open_model(path, settings);
-    f.model->engine->kv.trace = (struct soq__kv_trace){compare_kept, e};
+    f.model->engine->kv.trace = (struct soq__kv_trace){.fn = compare_kept, .arg = e};
     seq = new_sequence(&f);
     job = (struct soq__job){
         .seq = seq,
