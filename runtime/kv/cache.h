@@ -26,8 +26,8 @@ struct soq__kv_stats {
     uint64_t evicted; /* entries, all layers and heads counted */
     uint64_t recoded; /* survivors of packed blocks, which are decoded and, now or later, encoded once more; likewise */
     uint64_t freed;   /* bytes of their blocks, as far as these went back to the pool */
-    /* While somebody asks for it (soq__kv_trace), of the cache as a whole: squares of the numbers of survivors that were packed,
-     * and of what that changed. */
+    /* While somebody asks for it (soq__kv_trace), of the cache as a whole: squares of the numbers of survivors that were
+     * packed, and of what that changed. */
     double survivors_squared, changes_squared;
 };
 
