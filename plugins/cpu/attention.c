@@ -64,6 +64,7 @@ static int take_planes(struct cpu_class *class, uint32_t number, const struct so
             .offset = offset,
             .format = plane->format,
             .coder = number == CPU_PACKED ? desc->coders[i] : (struct soq_kv_coder){0},
+            .codes = cpu_codes_of(&plane->format, plane->role, desc->block_tokens, plane->width),
         };
         offset += plane->format.tile_bytes * desc->n_layers * plane->heads;
     }

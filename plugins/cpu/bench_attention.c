@@ -1,7 +1,9 @@
-/* Times attention of one variant: bench_attention PLUGIN.so HEADS KV_HEADS WIDTH ENTRIES ROWS THREADS [LAYERS [MASS_ROWS]].
+/* Times attention of one variant: bench_attention PLUGIN.so HEADS KV_HEADS WIDTH ENTRIES ROWS THREADS [LAYERS [MASS_ROWS
+ * [FORMAT]]].
  *
- * The last ROWS of ENTRIES entries attend to all before them, in an F16 cache, layer after layer (30), so that keys and values
- * come from memory where they do not fit the cache; the last MASS_ROWS (0) want attention mass. Prints milliseconds a layer,
+ * The last ROWS of ENTRIES entries attend to all before them, in an F16 cache or one whose full blocks are packed (int8, int4,
+ * q4_1, q5_1, kivi2, kivi4), layer after layer (30), so that keys and values come from memory where they do not fit the cache;
+ * the last MASS_ROWS (0) want attention mass. Prints milliseconds a layer,
  * gigabytes of keys and values and operations (two a product term) a second, the best of several rounds. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include "kvtile.h"
 #include "plugin/host.h"
 #include "soquete/plugin.h"
 
@@ -38,7 +41,84 @@ struct bench {
     struct soq_step *step;
     struct soq_view q, out;
     uint64_t *mass; /* [kv heads][entries] */
+    const struct format *format;
+    double bytes; /* of an entry in a layer */
 };
+
+/* Packed formats: of keys and values. */
+static const struct format {
+    const char *name;
+    uint32_t bits, symmetric, rotation;
+    uint32_t key_tokens, key_dims; /* a group of keys; of values: a token and 32 dims */
+} formats[] = {
+    {"int8", 8, 1, SOQ_ROTATION_NONE, 1, 32},      {"int4", 4, 1, SOQ_ROTATION_HADAMARD, 1, 32},
+    {"q4_1", 4, 0, SOQ_ROTATION_HADAMARD, 1, 32},  {"q5_1", 5, 0, SOQ_ROTATION_NONE, 1, 32},
+    {"kivi2", 2, 0, SOQ_ROTATION_NONE, TOKENS, 1}, {"kivi4", 4, 0, SOQ_ROTATION_NONE, TOKENS, 1},
+};
+
+static const struct format *find_format(const char *name)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return &formats[i];
+    return NULL;
+}
+
+/* No tile is ever coded or decoded here. */
+static int no_encode(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err)
+{
+    (void)self, (void)tile, (void)src, (void)dst, (void)err;
+    return -SOQ_EUNSUPPORTED;
+}
+
+static int no_decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)
+{
+    (void)self, (void)tile, (void)src, (void)dst, (void)err;
+    return -SOQ_EUNSUPPORTED;
+}
+
+/* The packed planes and, in a new slab, random codes under small scales. */
+static int make_packed(struct bench *b, struct soq_kv_group_desc *desc, struct soq_kv_plane *packed, soq_buffer *slab,
+                       struct soq_error *err)
+{
+    static const struct soq_kv_codec_ops ops = {.struct_size = sizeof ops, .encode = no_encode, .decode = no_decode};
+    static const struct soq_kv_coder coders[2] = {{sizeof coders[0], 0, &ops, NULL}, {sizeof coders[0], 0, &ops, NULL}};
+    struct kvtile tiles[2];
+    uint8_t *at;
+    int rc;
+
+    for (int i = 0; i < 2; i++) {
+        struct soq_kv_format *f = &packed[i].format;
+
+        packed[i] = desc->planes[i];
+        *f = (struct soq_kv_format){.struct_size = sizeof *f, .kind = SOQ_FORMAT_AFFINE, .dtype = SOQ_DTYPE_F16};
+        f->bits = b->format->bits;
+        f->symmetric = b->format->symmetric;
+        f->rotation = b->format->rotation;
+        f->rotation_dims = f->rotation ? b->width : 0;
+        f->group_tokens = i ? 1 : b->format->key_tokens;
+        f->group_dims = i ? 32 : b->format->key_dims;
+        tiles[i] = kvtile_of(f, packed[i].role, TOKENS, b->width);
+        f->tile_bytes = tiles[i].bytes;
+        desc->packed_bytes += tiles[i].bytes * b->n_layers * b->n_kv_heads;
+    }
+    desc->packed = packed;
+    desc->coders = coders;
+    rc = b->ops->memory->buffer_alloc(b->self, desc->packed_bytes * desc->max_blocks, slab, err);
+    if (rc)
+        return rc;
+    at = (uint8_t *)(uintptr_t)*slab;
+    for (uint64_t i = 0; i < desc->packed_bytes * desc->max_blocks; i++)
+        at[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (uint64_t t = 0; t < (uint64_t)desc->max_blocks * 2 * b->n_layers * b->n_kv_heads; t++) {
+        const struct kvtile *tile = &tiles[t / (b->n_layers * b->n_kv_heads) % 2];
+
+        for (uint64_t k = 0; k < tile->planes[0].at; k += 2)
+            memcpy(at + k, &(uint16_t){(uint16_t)(0x2000 + t % 64)}, 2);
+        at += tile->bytes;
+    }
+    return 0;
+}
 
 static struct soq_view matrix(uint32_t rows, uint32_t cols)
 {
@@ -64,8 +144,9 @@ static int make_group(struct bench *b, struct soq_error *err)
         .planes = planes,
         .block_bytes = 2 * tile * b->n_layers * b->n_kv_heads,
     };
-    soq_buffer slab;
-    int rc;
+    struct soq_kv_plane packed[2];
+    soq_buffer slab, packed_slab = 0;
+    int rc = 0;
 
     for (int i = 0; i < 2; i++)
         planes[i] = (struct soq_kv_plane){
@@ -77,7 +158,13 @@ static int make_group(struct bench *b, struct soq_error *err)
             .alias = -1,
             .format = {
                 .struct_size = sizeof planes[i].format, .kind = SOQ_FORMAT_PLAIN, .dtype = SOQ_DTYPE_F16, .tile_bytes = tile}};
-    rc = b->ops->attention->group_create(b->self, &desc, &b->group, err);
+    if (b->format)
+        rc = make_packed(b, &desc, packed, &packed_slab, err);
+    b->bytes = (double)(b->format ? desc.packed_bytes : desc.block_bytes) / TOKENS / b->n_layers;
+    if (!rc)
+        rc = b->ops->attention->group_create(b->self, &desc, &b->group, err);
+    if (!rc && b->format)
+        rc = b->ops->attention->group_slab(b->self, b->group, 1, 0, desc.max_blocks, packed_slab, err);
     if (!rc)
         rc = b->ops->memory->buffer_alloc(b->self, desc.block_bytes * desc.max_blocks, &slab, err);
     if (rc)
@@ -116,7 +203,8 @@ static void make_step(struct bench *b)
     *(struct soq_step_segment *)((uint8_t *)step + off_segments) =
         (struct soq_step_segment){.n_layers = b->n_layers, .n_heads = b->n_kv_heads, .n_entries = b->entries};
     for (uint32_t i = 0; i < n_blocks; i++)
-        ((struct soq_step_edit *)((uint8_t *)step + off_edits))[i] = (struct soq_step_edit){0, 0, i, i};
+        ((struct soq_step_edit *)((uint8_t *)step + off_edits))[i] =
+            (struct soq_step_edit){0, 0, i, i | (b->format && i < first / TOKENS ? 1u << SOQ_BLOCK_CLASS_SHIFT : 0)};
     b->step = step;
 }
 
@@ -165,15 +253,16 @@ int main(int argc, char **argv)
                       .entries = number(argc, argv, 5, 1),
                       .rows = number(argc, argv, 6, 1),
                       .n_layers = number(argc, argv, 8, 30),
-                      .mass_rows = number(argc, argv, 9, 0)};
+                      .mass_rows = number(argc, argv, 9, 0),
+                      .format = argc > 10 ? find_format(argv[10]) : NULL};
     struct soq_backend_params params = {.struct_size = sizeof params, .max_rows = b.rows, .max_slots = 1};
     double best = 1e9, seen;
     struct soq__pool *pool;
     struct soq__host host;
 
-    if (!plugin || b.rows > b.entries || b.mass_rows > b.rows) {
-        fprintf(stderr, "usage: %s PLUGIN.so HEADS KV_HEADS WIDTH ENTRIES ROWS THREADS [LAYERS [MASS_ROWS]]\n%s\n", argv[0],
-                argc > 7 && !object ? dlerror() : "");
+    if (!plugin || b.rows > b.entries || b.mass_rows > b.rows || (argc > 10 && !b.format)) {
+        fprintf(stderr, "usage: %s PLUGIN.so HEADS KV_HEADS WIDTH ENTRIES ROWS THREADS [LAYERS [MASS_ROWS [FORMAT]]]\n%s\n",
+                argv[0], argc > 7 && !object ? dlerror() : "");
         return 2;
     }
     threads = argv[7];
@@ -196,7 +285,6 @@ int main(int argc, char **argv)
     }
     seen = (double)b.rows * (b.entries - (b.rows - 1) / 2.0) * b.n_heads;
     printf("%u/%u heads of %u, %u entries, %u rows, %s threads: %9.4f ms %7.2f GB/s %8.1f GFLOP/s\n", b.n_heads, b.n_kv_heads,
-           b.width, b.entries, b.rows, threads, best * 1e3, 4e-9 * b.n_kv_heads * b.width * b.entries / best,
-           4e-9 * seen * b.width / best);
+           b.width, b.entries, b.rows, threads, best * 1e3, 1e-9 * b.bytes * b.entries / best, 4e-9 * seen * b.width / best);
     return 0;
 }

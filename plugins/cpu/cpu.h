@@ -15,6 +15,7 @@
 
 #include "arena.h"
 #include "barrier.h"
+#include "codes.h"
 #include "fail.h"
 #include "formats.h"
 #include "step.h"
@@ -46,6 +47,7 @@ struct cpu_plane {
     uint64_t offset; /* of the first tile in a block */
     struct soq_kv_format format;
     struct soq_kv_coder coder; /* of packed ones */
+    struct cpu_codes codes;    /* of those that are computed on as they are */
 };
 
 enum { CPU_KEY, CPU_VALUE, CPU_SIDES };

@@ -351,7 +351,7 @@ struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint3
 
 void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n)
 {
-    uint32_t dv = c->shape.dv;
+    uint32_t dv = c->shape.dv, dtype = c->n_packed ? SOQ_DTYPE_F16 : c->shape.dtype;
     double want[512];
 
     for (uint32_t i = 0; i < n; i += i % 5 + 1) {
@@ -360,7 +360,7 @@ void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uin
 
             soq__ref_attend(&reference, soq__matrix_at(&c->q, first + i, h * c->shape.dk), first + i, want);
             for (uint32_t d = 0; d < dv; d++)
-                soq__rig_close(c->rig, SOQ_OP_ATTENTION, c->shape.dtype, (double)*soq__matrix_at(out, row + i, h * dv + d),
+                soq__rig_close(c->rig, SOQ_OP_ATTENTION, dtype, (double)*soq__matrix_at(out, row + i, h * dv + d),
                                want[d], 1, row + i, h * dv + d);
         }
     }

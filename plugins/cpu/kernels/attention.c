@@ -15,6 +15,8 @@ static void clear(const struct item *item, struct sums *sums)
         sums->total[i] = 0.0f;
     }
     memset(sums->out, 0, item->n * item->dv * sizeof(float));
+    if (sums->coded)
+        memset(sums->coded, 0, item->n * item->dv * sizeof(float));
 }
 
 static void sum_class(struct item *item, uint64_t begin, uint32_t segment, uint32_t class)
@@ -47,6 +49,7 @@ static void sum_split(struct item *item, uint64_t split, const struct item *next
             if (cpu_item_class(item, s, &class))
                 sum_class(item, begin, s, class);
     }
+    cpu_item_turn_back(item);
 }
 
 /* whole += a part, for query i. */

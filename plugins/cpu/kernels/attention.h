@@ -21,11 +21,40 @@ enum {
     STORE_BYTES = 2 << 20,               /* of weights that attention mass is taken from, at least one query's */
 };
 
+enum {
+    FOLD_MAX = 256,                       /* numbers along an axis of a packed tile that are taken at once */
+    DIGIT_GROUPS = FOLD_MAX / CODES_STEP, /* of a row */
+};
+
+/* Numbers in two signed digits, high * 2^digit_bits + low, times the scale of their group. */
+struct digits {
+    int8_t *high, *low; /* [rows][row_bytes] */
+    size_t row_bytes;
+    float *scales; /* [rows][DIGIT_GROUPS] */
+    int32_t *sums; /* of the whole numbers, before the scale */
+    float *totals; /* of the numbers, where there are minima */
+};
+
+/* Entries [from, to) of a tile of entries, which lie in packed blocks one behind the other. */
+struct piece {
+    uint32_t from, to;
+    const struct cpu_codes *codes;
+    struct part {
+        const uint8_t *tile;
+        const uint8_t *ahead; /* that is wanted next in its place, or itself */
+        uint32_t first, n;    /* entries [first, first + n) of the block */
+    } parts[TOKENS / CODES_STEP];
+    uint32_t n_parts;
+    const uint8_t *bytes[CODES_PASSES]; /* [quad][outer][4]: what digits are multiplied by */
+    size_t stride;                      /* from one quad to the next */
+};
+
 /* Numerator and denominator of a softmax over part of the entries, relative to the largest score. Scores are in units of ln 2,
  * so that weights are powers of two. */
 struct sums {
     float max[QUERIES], total[QUERIES]; /* max is -inf where nothing was seen */
     float *out;                         /* [QUERIES][dv] */
+    float *coded;                       /* the same of values that are stored rotated, as they are; or `out` */
 };
 
 /* An item: where its queries come from, and the thread's scratch. Query i is head i % ratio of row i / ratio of the sequence,
@@ -55,6 +84,15 @@ struct item {
     float shares[QUERIES];   /* the probability that an entry with the largest score has */
     uint64_t masks[QUERIES]; /* bit t: the query sees entry t of the tile */
     uint64_t lying;          /* bit t: the value of entry t is taken as it lies */
+    /* Packed entries that are computed on as they are. */
+    uint64_t coded[CPU_SIDES]; /* bit t: entry t of the tile is one */
+    struct piece pieces[CPU_SIDES][TOKENS / CODES_STEP];
+    uint32_t n_pieces[CPU_SIDES];
+    uint8_t *room_for_bytes[CPU_SIDES];
+    float *coded_q;          /* [QUERIES][coded_q_stride]: q as the keys are stored, rotated */
+    size_t coded_q_stride;   /* dk up to a whole step */
+    const float *coded_from; /* of which q; NULL: none */
+    struct digits digits;    /* of coded_q, where scales are by lane */
     /* Where attention mass is wanted of a query: the weights of all tiles and classes, a slot for each, which is [n] largest
      * scores (-inf: nothing seen) and [n][TOKENS] weights relative to them. */
     bool mass;
@@ -84,6 +122,8 @@ struct rows {
 };
 /* Those from `entry` on: where they are, or widened copies of those that are in `seen`; others may be anything. */
 struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen);
+/* The tile with an entry, and its plane; NULL: its block is not there. */
+const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out);
 /* Where the ROWS entries lie that will be wanted at place t of the next tile; `rows`, if that is not known. */
 const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows);
 /* Of the tile at entry `begin` those that are in `seen`: steps of ROWS keys to item->k, values to item->v. */
@@ -102,6 +142,15 @@ VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
  */
 void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen);
 
+/* attention_codes.c. Finds the pieces of the tile at entry `begin`, some of whose entries are in `seen`. */
+void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen);
+/* Their scores for queries [first, first + n_q) of q; scores is [n_q][TOKENS]. */
+void cpu_codes_score(struct item *item, const float *q, uint32_t first, uint32_t n_q, float *scores);
+/* part.coded += their values, by weights [n_q][TOKENS]. */
+void cpu_codes_add(struct item *item, uint32_t first, uint32_t n_q, const float *weights);
+/* part.out += part.coded, rotated back. */
+void cpu_item_turn_back(struct item *item);
+
 /* attention_turn.c. The queries for the class of that segment. */
 const float *cpu_item_turned(struct item *item, uint32_t segment);
 
@@ -109,6 +158,30 @@ const float *cpu_item_turned(struct item *item, uint32_t segment);
 void cpu_mass_clear(const struct cpu *cpu, const struct soq_attention_args *args, const struct cpu_thread *thread);
 /* Adds the probabilities of the item's queries; whole.max and shares are known. */
 void cpu_mass_add(const struct item *item);
+
+/* fn(n, ...) for n = n_q as a constant. */
+#define FOR_QUERIES(n_q, fn, ...)                                                                                              \
+    do {                                                                                                                       \
+        switch (n_q) {                                                                                                         \
+        case 1:                                                                                                                \
+            fn(1, __VA_ARGS__);                                                                                                \
+            break;                                                                                                             \
+        case 2:                                                                                                                \
+            fn(2, __VA_ARGS__);                                                                                                \
+            break;                                                                                                             \
+        case 3:                                                                                                                \
+            fn(3, __VA_ARGS__);                                                                                                \
+            break;                                                                                                             \
+        case 4:                                                                                                                \
+            fn(BLOCK < 4 ? BLOCK : 4, __VA_ARGS__);                                                                            \
+            break;                                                                                                             \
+        case 5:                                                                                                                \
+            fn(BLOCK < 5 ? BLOCK : 5, __VA_ARGS__);                                                                            \
+            break;                                                                                                             \
+        default:                                                                                                               \
+            fn(BLOCK, __VA_ARGS__);                                                                                            \
+        }                                                                                                                      \
+    } while (0)
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------------- */
 

@@ -14,13 +14,37 @@ static size_t decoded_floats(const struct cpu_group *group, uint32_t side)
     return (size_t)group->block_tokens * group->classes[CPU_PLAIN].planes[side].width;
 }
 
+static bool rotates_values(const struct cpu_group *group)
+{
+    const struct cpu_plane *plane = &group->classes[CPU_PACKED].planes[CPU_VALUE];
+
+    return plane->codes.usable && plane->format.rotation;
+}
+
+static size_t coded_stride(const struct cpu_group *group)
+{
+    return ((size_t)group->classes[CPU_PLAIN].planes[CPU_KEY].width + CODES_STEP - 1) / CODES_STEP * CODES_STEP;
+}
+
+/* What packed tiles that are computed on as they are need: queries and three numbers for each group of them, sums of rotated
+ * values, and as bytes digits of the queries and the codes of both sides. */
+static size_t coded_floats(const struct cpu_group *group)
+{
+    size_t stride = coded_stride(group), dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
+
+    if (!group->classes[CPU_PACKED].block_bytes)
+        return 0;
+    return QUERIES * (stride + 3 * DIGIT_GROUPS + dv) +
+           (2 * QUERIES * stride + CODES_PASSES * TOKENS * (stride + dv)) / sizeof(float);
+}
+
 static size_t scratch_floats(const struct cpu_group *group)
 {
     size_t dk = group->classes[CPU_PLAIN].planes[CPU_KEY].width;
     size_t dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
 
     return 2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv + ROWS * (dk > dv ? dk : dv) +
-           decoded_floats(group, CPU_KEY) + decoded_floats(group, CPU_VALUE);
+           decoded_floats(group, CPU_KEY) + decoded_floats(group, CPU_VALUE) + coded_floats(group);
 }
 
 uint64_t cpu_attention_scratch(const struct cpu_group *group)
@@ -60,6 +84,29 @@ uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct 
     return cpu_attention_scratch(group) + (most * SLOT_BYTES > STORE_BYTES ? most * SLOT_BYTES : STORE_BYTES);
 }
 
+/* Lays out coded_floats() from p on. */
+static void prepare_coded(struct item *item, float *p)
+{
+    size_t stride = coded_stride(item->group);
+
+    item->part.coded = item->part.out;
+    item->whole.coded = NULL;
+    if (!item->group->classes[CPU_PACKED].block_bytes)
+        return;
+    item->coded_q = p;
+    item->coded_q_stride = stride;
+    item->digits.row_bytes = stride;
+    item->digits.scales = item->coded_q + QUERIES * stride;
+    item->digits.totals = item->digits.scales + QUERIES * DIGIT_GROUPS;
+    item->digits.sums = (int32_t *)(item->digits.totals + QUERIES * DIGIT_GROUPS);
+    p = item->digits.totals + 2 * QUERIES * DIGIT_GROUPS;
+    item->part.coded = rotates_values(item->group) ? p : item->part.out;
+    item->digits.high = (int8_t *)(p + QUERIES * item->dv);
+    item->digits.low = item->digits.high + QUERIES * stride;
+    item->room_for_bytes[CPU_KEY] = (uint8_t *)(item->digits.low + QUERIES * stride);
+    item->room_for_bytes[CPU_VALUE] = item->room_for_bytes[CPU_KEY] + CODES_PASSES * TOKENS * stride;
+}
+
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,
                       const struct cpu_thread *thread)
 {
@@ -80,6 +127,7 @@ void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_atten
     item->lines = item->turned + QUERIES * item->dk;
     item->decoded[CPU_KEY] = item->lines + ROWS * (item->dk > item->dv ? item->dk : item->dv);
     item->decoded[CPU_VALUE] = item->decoded[CPU_KEY] + decoded_floats(item->group, CPU_KEY);
+    prepare_coded(item, item->decoded[CPU_VALUE] + decoded_floats(item->group, CPU_VALUE));
     item->room = item->k + scratch_floats(item->group);
 }
 

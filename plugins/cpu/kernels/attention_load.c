@@ -9,6 +9,7 @@ void cpu_item_load(struct item *item)
     const struct soq_attention_args *args = item->args;
     double scale = args->softcap > 0.0f ? args->scale : args->scale * LOG2E;
 
+    item->coded_from = NULL;
     for (uint32_t i = 0; i < item->n; i++) {
         uint32_t row = (uint32_t)(item->rows[i] - step_rows(item->step));
         const float *src = cpu_view_row(&args->q, row) + (size_t)cpu_item_head(item, i) * item->dk;
@@ -21,8 +22,7 @@ void cpu_item_load(struct item *item)
 
 /* ---- Rows ---------------------------------------------------------------------------------------------------------------- */
 
-/* The tile with an entry and its plane; NULL: its block is not there. */
-static const uint8_t *tile_of(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out)
+const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out)
 {
     soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, (uint32_t)(entry / item->group->block_tokens));
     const uint8_t *block = cpu_block_at(item->group, ref);
@@ -49,7 +49,7 @@ static const float *decoded(struct item *item, uint32_t side, uint64_t entry, co
 static struct rows rows_at(struct item *item, uint32_t side, uint64_t entry)
 {
     const struct cpu_plane *plane;
-    const uint8_t *tile = tile_of(item, side, entry, &plane);
+    const uint8_t *tile = cpu_item_tile(item, side, entry, &plane);
 
     if (!tile)
         return (struct rows){0};
@@ -88,7 +88,7 @@ const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint3
 
     if (!item->ahead || entry >= item->ahead->end || tokens < ROWS)
         return rows;
-    tile = tile_of(item->ahead, side, entry, &plane);
+    tile = cpu_item_tile(item->ahead, side, entry, &plane);
     if (!tile || plane->format.kind != SOQ_FORMAT_PLAIN)
         return rows;
     return tile + entry % tokens * plane->width * cpu_number_bytes(plane->format.dtype);
@@ -102,7 +102,7 @@ uint64_t cpu_item_halves(const struct item *item, uint32_t side, uint64_t begin,
     if (item->group->block_tokens < ROWS)
         return 0;
     for (uint32_t t = 0; t < TOKENS; t += ROWS)
-        if (seen >> t & 0xffff && tile_of(item, side, begin + t, &plane) && plane->format.kind == SOQ_FORMAT_PLAIN &&
+        if (seen >> t & 0xffff && cpu_item_tile(item, side, begin + t, &plane) && plane->format.kind == SOQ_FORMAT_PLAIN &&
             plane->format.dtype == SOQ_DTYPE_F16)
             halves |= UINT64_C(0xffff) << t;
     return halves & seen;

@@ -64,30 +64,6 @@ VEC_INLINE void score_rows(uint32_t n_q, const float *q, const uint8_t *rows, co
             vf_store(out + i * TOKENS + j * CPU_LANES, acc[i][j]);
 }
 
-/* fn(n, ...) for n = n_q as a constant. */
-#define FOR_QUERIES(n_q, fn, ...)                                                                                              \
-    do {                                                                                                                       \
-        switch (n_q) {                                                                                                         \
-        case 1:                                                                                                                \
-            fn(1, __VA_ARGS__);                                                                                                \
-            break;                                                                                                             \
-        case 2:                                                                                                                \
-            fn(2, __VA_ARGS__);                                                                                                \
-            break;                                                                                                             \
-        case 3:                                                                                                                \
-            fn(3, __VA_ARGS__);                                                                                                \
-            break;                                                                                                             \
-        case 4:                                                                                                                \
-            fn(BLOCK < 4 ? BLOCK : 4, __VA_ARGS__);                                                                            \
-            break;                                                                                                             \
-        case 5:                                                                                                                \
-            fn(BLOCK < 5 ? BLOCK : 5, __VA_ARGS__);                                                                            \
-            break;                                                                                                             \
-        default:                                                                                                               \
-            fn(BLOCK, __VA_ARGS__);                                                                                            \
-        }                                                                                                                      \
-    } while (0)
-
 /* Entries of the tile that are in `any`, at least. */
 static void score_block(uint32_t n_q, const float *q, const float *k, size_t dk, uint64_t any, float *out)
 {
@@ -290,19 +266,34 @@ static void scale_sums(float *out, size_t dv, float factor)
 /* Queries of a block, whose scores are there. */
 static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t begin, uint64_t any, float *scores)
 {
-    for (uint32_t i = 0; i < n_q; i++)
-        if (item->masks[first + i])
-            scale_sums(item->part.out + (first + i) * item->dv, item->dv, weigh(item, first + i, scores + i * TOKENS));
-    add_seen(item, first, n_q, begin, any, scores);
+    for (uint32_t i = 0; i < n_q; i++) {
+        float factor;
+
+        if (!item->masks[first + i]) {
+            memset(scores + i * TOKENS, 0, TOKENS * sizeof *scores);
+            continue;
+        }
+        factor = weigh(item, first + i, scores + i * TOKENS);
+        scale_sums(item->part.out + (first + i) * item->dv, item->dv, factor);
+        if (item->part.coded != item->part.out)
+            scale_sums(item->part.coded + (first + i) * item->dv, item->dv, factor);
+    }
+    add_seen(item, first, n_q, begin, any & ~item->coded[CPU_VALUE], scores);
+    if (item->coded[CPU_VALUE])
+        cpu_codes_add(item, first, n_q, scores);
 }
 
 void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen)
 {
-    uint64_t lying = few(item) ? cpu_item_halves(item, CPU_KEY, begin, seen) : 0, loaded = seen & ~lying;
+    uint64_t keys, values, lying;
 
-    item->lying = few(item) ? cpu_item_halves(item, CPU_VALUE, begin, seen) : 0;
-    cpu_item_load_keys(item, begin, loaded);
-    cpu_item_load_values(item, begin, seen & ~item->lying);
+    cpu_codes_begin(item, begin, seen);
+    keys = seen & ~item->coded[CPU_KEY];
+    values = seen & ~item->coded[CPU_VALUE];
+    lying = few(item) ? cpu_item_halves(item, CPU_KEY, begin, keys) : 0;
+    item->lying = few(item) ? cpu_item_halves(item, CPU_VALUE, begin, values) : 0;
+    cpu_item_load_keys(item, begin, keys & ~lying);
+    cpu_item_load_values(item, begin, values & ~item->lying);
     for (uint32_t first = 0, n_q; first < item->n; first += n_q) {
         float *out = scores + first * TOKENS;
         uint64_t any = 0;
@@ -310,9 +301,11 @@ void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_
         n_q = item->n - first < BLOCK ? item->n - first : BLOCK;
         for (uint32_t i = first; i < first + n_q; i++)
             any |= item->masks[i];
-        score_block(n_q, q + first * item->dk, item->k, item->dk, any & loaded, out);
+        score_block(n_q, q + first * item->dk, item->k, item->dk, any & keys & ~lying, out);
         if (lying)
             score_few(item, q, begin, lying, out);
+        if (item->coded[CPU_KEY])
+            cpu_codes_score(item, q, first, n_q, out);
         sum_block(item, first, n_q, begin, any, out);
     }
 }

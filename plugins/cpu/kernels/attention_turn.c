@@ -46,5 +46,6 @@ const float *cpu_item_turned(struct item *item, uint32_t segment)
         turn(item, distance_of(item, s, item->rows[i]), item->q + place, item->turned + place);
     }
     item->turned_for = segment + 1;
+    item->coded_from = item->coded_from == item->turned ? NULL : item->coded_from;
     return item->turned;
 }

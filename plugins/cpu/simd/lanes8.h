@@ -34,6 +34,32 @@ VEC_INLINE dot_sum dot_step4(dot_sum sum, vb codes, const uint8_t *x)
     return dot_step(sum, codes, vb_splat4(x));
 }
 
+VEC_INLINE vi vi_max(vi a, vi b)
+{
+    return i32x8_max(a, b);
+}
+
+VEC_INLINE int32_t vi_largest(vi v)
+{
+    return i32x8_largest(v);
+}
+
+VEC_INLINE int32_t vi_sum(vi v)
+{
+    return i32x8_sum(v);
+}
+
+/* The low bytes of the lanes. */
+VEC_INLINE void vi_store_i8(void *p, vi v)
+{
+    i32x8_store_i8(p, v);
+}
+
+VEC_INLINE float vf_sum(vf v)
+{
+    return f32x8_sum(v);
+}
+
 /* Sums begin at zero and are added to the total at the end. */
 VEC_INLINE dot_sum dot_begin(vi total)
 {

@@ -180,6 +180,11 @@ VEC_INLINE f32x8 f32x8_from_i32(i32x8 v)
 #include "isa.h"
 
 /* Rounds to the nearest integer (ties to even) where |x| < 2^22. */
+VEC_INLINE vi vi_round(vf x)
+{
+    return (vi)(x + vf_splat(0x1.8p23f)) - vi_splat(0x4b400000);
+}
+
 VEC_INLINE i32x8 i32x8_round(f32x8 x)
 {
     return (i32x8)(x + f32x8_splat(0x1.8p23f)) - i32x8_splat(0x4b400000);

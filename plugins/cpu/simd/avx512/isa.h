@@ -73,6 +73,32 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return sum;
 }
 
+VEC_INLINE vi vi_max(vi a, vi b)
+{
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+}
+
+VEC_INLINE int32_t vi_largest(vi v)
+{
+    return _mm512_reduce_max_epi32((__m512i)v);
+}
+
+VEC_INLINE int32_t vi_sum(vi v)
+{
+    return _mm512_reduce_add_epi32((__m512i)v);
+}
+
+/* The low bytes of the lanes. */
+VEC_INLINE void vi_store_i8(void *p, vi v)
+{
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)v));
+}
+
+VEC_INLINE float vf_sum(vf v)
+{
+    return f32x8_sum((f32x8)_mm512_castps512_ps256(v) + (f32x8)_mm512_extractf32x8_ps(v, 1));
+}
+
 /* All of them. */
 VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
 {
