@@ -323,7 +323,7 @@ static uint32_t code_at(const struct codec *c, const uint8_t *tile, uint64_t inn
 
         if (!(f->bits & bits))
             continue;
-        code |= (tile[plane + (i * n_outer + outer) * 4 + inner % 4] >> s * bits & ((1u << bits) - 1)) << have;
+        code |= ((uint32_t)tile[plane + (i * n_outer + outer) * 4 + inner % 4] >> s * bits & ((1u << bits) - 1)) << have;
         have += bits;
         plane += divide_up(n_inner, 32 / bits) * n_outer * 4;
     }
