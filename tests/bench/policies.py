@@ -4,8 +4,8 @@ prompt itself, each beside the full cache in the same run.
 
     policies.py --soquete build/soquete model.gguf
 
-Both take turns, and the best of all repetitions counts. The eight sequences share nothing. --only and --results let it be measured in
-pieces and put together with --render."""
+Both take turns, and the best of all repetitions counts. The eight sequences share nothing. --only, --policy and --results let it be
+measured in pieces and put together with --render."""
 import argparse
 import os
 import time
@@ -63,6 +63,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("model", nargs="?", help="a GGUF file")
     p.add_argument("--only", action="append", choices=list(TESTS), metavar="NAME", help="one of: " + ", ".join(TESTS))
+    p.add_argument("--policy", action="append", metavar="NAME", help="only these, full among them, as pieces of a comparison")
     p.add_argument("--rounds", type=int, default=2, metavar="N", help="turns of each policy (%(default)s)")
     p.add_argument("--reps", type=int, default=1, metavar="N", help="repetitions in a turn, after its warm-up (%(default)s)")
     add_common(p)
@@ -74,7 +75,8 @@ def main():
         for test in args.only or TESTS:
             for _ in range(args.rounds):
                 for policy in ["full"] + TESTS[test][1]:
-                    measure(test, policy, args, results)
+                    if not args.policy or policy in args.policy:
+                        measure(test, policy, args, results)
     put(render(results.records), args.into)
 
 
