@@ -283,6 +283,8 @@ int cpu_codec_result(struct cpu *cpu, uint32_t op, struct soq_error *err);
 /* kernels/: one file each. */
 /* Rounds n inputs to place `lane` of a strip of that width. */
 void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane, uint8_t *strip);
+/* The same of n inputs of eight rows that fill a strip. */
+void cpu_quantise_strip(const float *const rows[8], uint32_t n, uint8_t *strip);
 /* Zero headers for lanes from `first` on. */
 void cpu_clear_lanes(uint32_t n, uint32_t width, uint32_t first, uint8_t *strip);
 cpu_run_fn cpu_run_matmul, cpu_run_matmul_q8, cpu_run_embed, cpu_run_norm, cpu_run_rope_table, cpu_run_rope, cpu_run_activation,

@@ -253,6 +253,15 @@ static void all_rows(const struct cpu *cpu, const struct kernels *run, const uin
     }
 }
 
+static void quantise_strip(const struct soq_view *x, uint32_t row, uint32_t k, uint32_t n, uint8_t *strip)
+{
+    const float *rows[8];
+
+    for (uint32_t i = 0; i < 8; i++)
+        rows[i] = cpu_view_row(x, row + i) + k;
+    cpu_quantise_strip(rows, n, strip);
+}
+
 /* Rows [first, last) of x, inputs [32 from, 32 to); after the last row of all, the lanes of its strip that no row fills. */
 static void quantise_part(struct cpu *cpu, const struct soq_view *x, uint64_t first, uint64_t last, uint64_t from, uint64_t to)
 {
@@ -262,6 +271,11 @@ static void quantise_part(struct cpu *cpu, const struct soq_view *x, uint64_t fi
         uint32_t lane = r % CPU_ROWS, width = cpu_strip_rows(x->rows - (r - lane));
         uint8_t *strip = strip_at(cpu, x, r - lane, k);
 
+        if (CPU_ROWS == 8 && lane == 0 && r + 8 <= last) {
+            quantise_strip(x, r, k, n, strip);
+            r += 7;
+            continue;
+        }
         cpu_quantise_row(cpu_view_row(x, r) + k, n, width, lane, strip);
         if (r + 1 == x->rows && lane + 1 < width)
             cpu_clear_lanes(n, width, lane + 1, strip);

@@ -42,6 +42,67 @@ void cpu_quantise_row(const float *x, uint32_t n, uint32_t width, uint32_t lane,
         quantise_block(x + i * CPU_BLOCK, width, lane, strip);
 }
 
+/* The sum of eight bytes in each lane of four vectors, two to a 16-bit number until the end. */
+VEC_INLINE i32x8 sum_bytes(const i32x8 v[4])
+{
+    typedef int16_t i16_pairs __attribute__((vector_size(32)));
+    i16_pairs sum = {0};
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        sum += ((i16_pairs)((i16_pairs)v[i] << 8) >> 8) + ((i16_pairs)v[i] >> 8);
+    return ((i32x8)sum << 16 >> 16) + ((i32x8)sum >> 16);
+}
+
+/* A block of all eight rows of a strip: what is one number of each row is computed for all at once. */
+VEC_INLINE void quantise_block8(const float *const rows[8], uint32_t k, uint8_t *block)
+{
+    uint8_t *headers = block + 8 * CPU_BLOCK;
+    i32x8 largest[8], codes[8], amax, first, second;
+    f32x8 inverse, scale;
+
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < 8; r++) {
+        largest[r] = i32x8_splat(0);
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < 4; i++)
+            largest[r] = i32x8_max(largest[r], (i32x8)f32x8_load(rows[r] + k + i * 8) & 0x7fffffff);
+    }
+    i32x8_transpose(largest);
+    amax = largest[0];
+#pragma GCC unroll 8
+    for (uint32_t r = 1; r < 8; r++)
+        amax = i32x8_max(amax, largest[r]);
+    scale = (f32x8)amax / f32x8_splat(127.0f);
+    inverse = (f32x8)((i32x8)(f32x8_splat(127.0f) / (f32x8)amax) & ((f32x8)amax > f32x8_splat(0.0f)) & (amax < 0x7f800000));
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < 8; r++) {
+        i32x8 values[4];
+
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < 4; i++)
+            values[i] = i32x8_round(f32x8_load(rows[r] + k + i * 8) * f32x8_splat(inverse[r])) & -(amax[r] < 0x7f800000);
+        codes[r] = i32x8_pack_i8(values);
+    }
+    i32x8_transpose(codes);
+#pragma GCC unroll 8
+    for (uint32_t step = 0; step < 8; step++)
+        i32x8_store(block + step * 32, codes[step]);
+    first = -sum_bytes(codes);
+    second = -sum_bytes(codes + 4);
+    f32x8_store((float *)headers, scale);
+    f32x8_store((float *)(headers + 32), -scale * f32x8_from_i32(first + second));
+    i32x8_store(headers + 64, first + second);
+    i32x8_store(headers + 96, first);
+    i32x8_store(headers + 128, second);
+}
+
+void cpu_quantise_strip(const float *const rows[8], uint32_t n, uint8_t *strip)
+{
+    for (uint32_t k = 0; k < n; k += CPU_BLOCK, strip += (size_t)CPU_Q8_BYTES * 8)
+        quantise_block8(rows, k, strip);
+}
+
 void cpu_clear_lanes(uint32_t n, uint32_t width, uint32_t first, uint8_t *strip)
 {
     for (uint32_t i = 0; i < n / CPU_BLOCK; i++, strip += (size_t)CPU_Q8_BYTES * width) {

@@ -158,6 +158,11 @@ VEC_INLINE void f32x8_store_n(float *p, f32x8 v, uint32_t n)
         p[i] = lanes[i];
 }
 
+VEC_INLINE void i32x8_store(void *p, i32x8 v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
 VEC_INLINE int32_t i32x8_sum(i32x8 v)
 {
     v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
@@ -170,6 +175,30 @@ VEC_INLINE int32_t i32x8_largest(i32x8 v)
     v = i32x8_max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
     v = i32x8_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
     return v[0] > v[1] ? v[0] : v[1];
+}
+
+/* rows[i][j] <-> rows[j][i] */
+VEC_INLINE void i32x8_transpose(i32x8 rows[8])
+{
+    i32x8 x[8], y[8];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        x[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        x[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        int from = i / 2 * 4 + i % 2; /* columns i % 2 * 2 and the next, and those four behind, of four rows */
+
+        y[2 * i] = __builtin_shufflevector(x[from], x[from + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        y[2 * i + 1] = __builtin_shufflevector(x[from], x[from + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        rows[i] = __builtin_shufflevector(y[i], y[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = __builtin_shufflevector(y[i], y[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
 }
 
 VEC_INLINE f32x8 f32x8_from_i32(i32x8 v)

@@ -40,6 +40,14 @@ VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
     _mm_storel_epi64(p, both);
 }
 
+/* Bytes 8i ... 8i + 7 are the lanes of v[i], which fit. */
+VEC_INLINE i32x8 i32x8_pack_i8(const i32x8 v[4])
+{
+    __m256i low = _mm256_packs_epi32((__m256i)v[0], (__m256i)v[1]), high = _mm256_packs_epi32((__m256i)v[2], (__m256i)v[3]);
+
+    return (i32x8)_mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
 /* ((0+1)+(2+3)) + ((4+5)+(6+7)) of each. */
 VEC_INLINE void f32x8_sum4(f32x8 a, f32x8 b, f32x8 c, f32x8 d, float *out)
 {

@@ -74,6 +74,16 @@ VEC_INLINE void i32x8_store_i8(void *p, i32x8 v)
     memcpy(p, &bytes, sizeof bytes);
 }
 
+/* Bytes 8i ... 8i + 7 are the lanes of v[i], which fit. */
+VEC_INLINE i32x8 i32x8_pack_i8(const i32x8 v[4])
+{
+    i32x8 packed;
+
+    for (int i = 0; i < 4; i++)
+        i32x8_store_i8((uint8_t *)&packed + 8 * i, v[i]);
+    return packed;
+}
+
 VEC_INLINE float f32x8_sum(f32x8 v)
 {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
