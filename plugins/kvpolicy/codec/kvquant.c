@@ -7,10 +7,12 @@
  * values. What thresholds are:
  *   tile        per vector of the tile, `outliers` percent of its numbers (at least one), those farthest from its mean, are
  *               kept exactly; lo and hi are the least and the largest of the others. Values always are of this kind.
- *   calibrated  keys: of the channel, from the calibration file. Numbers beyond them are kept exactly, the farthest first, up
- * to `outliers` percent of the tile; if there are more, the others become lo or hi. Without a calibration file the table is
- * uniform and thresholds are the tile's. Outliers cost an index of 2 bytes each, beside the number; what the paper keeps of the
- * first token is left to them.
+ *   calibrated  keys: of the channel, from the calibration file. Numbers beyond them are kept exactly, the farthest
+ *               first, up to `outliers` percent of the tile; if there are more, the others become lo or hi. The first token
+ *               of a text is unlike all others and kept as it is: tiles have a row for it.
+ *
+ * Without a calibration file the table is uniform and thresholds are the tile's. Outliers cost an index of 2 bytes each, beside
+ * the number.
  *
  * Keys reach a codec after RoPE. Undoing it, and redoing it when decoding, takes the position of the tile, which is kept in
  * it; so this codec does not go with policies that select. A constant vector comes back as it is, up to the rounding of lo. */
@@ -66,11 +68,12 @@ static int kvquant_prepare(void *self, const struct soq_kv_shape *shape, struct 
 
 /* ---- A tile -------------------------------------------------------------------------------------------------------------- */
 
-/* first_position, number of outliers (4 bytes each); lo [vectors], hi [vectors]; indices of outliers (2 bytes), the outliers;
- * codes as kvtile has them. */
+/* first_position, number of outliers (4 bytes each); lo [vectors], hi [vectors]; the first token's keys [width]; the outliers,
+ * their indices (2 bytes); codes as kvtile has them. */
 struct layout {
-    uint32_t vectors, per_vector; /* thresholds in the tile, and outliers of each */
-    uint32_t capacity;            /* outliers in all */
+    uint32_t vectors, per_vector;   /* thresholds in the tile, and outliers of each */
+    uint32_t capacity;              /* outliers in all */
+    uint64_t first_at, first_bytes; /* calibrated: the keys of position 0, in the tile that has it */
     uint64_t low_at, high_at, index_at, value_at, bytes;
     struct kvtile codes;
 };
@@ -105,7 +108,9 @@ static struct layout layout_of(const struct kvquant *codec, const struct soq_kv_
     }
     l.capacity = l.vectors ? l.vectors * l.per_vector : share_of(codec, tile->tokens * tile->width);
     l.high_at = l.low_at + l.vectors * element;
-    l.value_at = round_up(l.high_at + l.vectors * element);
+    l.first_at = l.high_at + l.vectors * element;
+    l.first_bytes = l.vectors ? 0 : tile->width * element;
+    l.value_at = round_up(l.first_at + l.first_bytes);
     l.index_at = l.value_at + l.capacity * element;
     codes_at = round_up(l.index_at + (uint64_t)l.capacity * 2);
     for (uint32_t i = 0; i < l.codes.n_planes; i++)
@@ -338,7 +343,7 @@ static void encode_channel(struct encoder *e, uint32_t channel, const float *x, 
     float scale = codec_inverse(high - low);
 
     codes_of(&e->table, x, e->tile->tokens, low, high, codes);
-    for (uint32_t i = 0; i < e->tile->tokens; i++) {
+    for (uint32_t i = e->tile->first_position == 0; i < e->tile->tokens; i++) {
         float beyond = x[i] < low ? low - x[i] : x[i] - high;
 
         if (beyond > 0)
@@ -388,6 +393,8 @@ static void encode_keys(struct encoder *e, const float *src, struct farthest *fo
         }
         put_strip(e, first, n, codes);
     }
+    for (uint32_t d = 0; e->layout.first_bytes && d < tile->width; d++)
+        codec_put(e->codec->metadata, e->dst + e->layout.first_at, d, codec_finite(src[d]));
     for (uint32_t i = 0; !e->layout.vectors && i < found->n; i++)
         put_outlier(e, found->heap[i].index, found->heap[i].value);
 }
@@ -496,6 +503,8 @@ static int kvquant_decode(void *self, const struct soq_kv_tile *tile, const void
     memcpy(&placed.first_position, bytes, 4);
     if (rotates(codec, tile))
         rope_redo(&codec->shape, &placed, dst);
+    for (uint32_t d = 0; l.first_bytes && placed.first_position == 0 && d < tile->width; d++)
+        dst[d] = codec_get(codec->metadata, bytes + l.first_at, d);
     return 0;
 }
 
