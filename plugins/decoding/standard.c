@@ -17,6 +17,8 @@
  * A pure function of the row and (seed, position): there is no state, 0 is a seed like any other. The log-probability that it
  * returns is the model's own, before any of the above. */
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "fail.h"
 #include "philox.h"
@@ -128,64 +130,119 @@ static int standard_check(void *self, const struct soq_sampling *sampling, uint3
 
 /* ---- One token */
 
-static uint32_t draw(const struct soq_sampling *sampling, const struct soq_sampler_row *row, float max, uint32_t *n_out)
-{
+/* A row's logits on their way through the chain. */
+struct chain {
+    const struct soq_sampling *sampling;
+    struct soq_sampler_row row; /* logits: those that the chain changes */
+    float raw_max, max;         /* of the logits as they came, and of what bias, penalties and mask left */
+    double raw_sum;             /* of e^(logit - raw_max) */
     struct pool pool;
+};
 
-    pool_init(&pool, row->logits, row->n_vocab, max);
-    pool_top_k(&pool, sampling->top_k);
-    pool_top_p(&pool, sampling->top_p);
-    pool_min_p(&pool, sampling->min_p);
-    return pool_draw(&pool, sampling->temperature, philox_uniform(sampling->seed, row->position, STREAM_DRAW), n_out);
+static int broken(const struct soq_sampler_row *row, struct soq_error *err)
+{
+    return plugin_fail(err, SOQ_EINVAL, "sampler standard: all %u logits are -inf; the model's output is broken", row->n_vocab);
 }
 
-/* Bias, penalties, mask; the largest logit that they leave. */
-static int change(const struct soq_sampling *sampling, const struct soq_sampler_row *row, float *max_out, struct soq_error *err)
+/* The logits as they came. */
+static int chain_begin(struct chain *c, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
+                       struct soq_error *err)
 {
-    int rc;
+    int rc = standard_settle(row->logits, row->n_vocab, &c->raw_max, err);
 
-    standard_adjust(sampling, row);
-    if (row->mask)
-        standard_mask(row->mask, row->logits, row->n_vocab);
-    rc = standard_settle(row->logits, row->n_vocab, max_out, err);
     if (rc)
         return rc;
-    if (*max_out == -INFINITY)
-        return plugin_fail(err, SOQ_EINVAL, "sampler standard: no token is left at position %u; mask and logit_bias forbid all",
-                           row->position);
+    if (c->raw_max == -INFINITY)
+        return broken(row, err);
+    c->sampling = sampling;
+    c->row = *row;
+    c->raw_sum = standard_sum_exp(row->logits, row->n_vocab, c->raw_max);
     return 0;
+}
+
+/* Bias, penalties and mask. */
+static int chain_adjust(struct chain *c, struct soq_error *err)
+{
+    const struct soq_sampler_row *row = &c->row;
+    int rc;
+
+    c->max = c->raw_max;
+    if (!standard_changes(c->sampling, row))
+        return 0;
+    standard_adjust(c->sampling, row);
+    if (row->mask)
+        standard_mask(row->mask, row->logits, row->n_vocab);
+    rc = standard_settle(row->logits, row->n_vocab, &c->max, err);
+    if (!rc && c->max == -INFINITY)
+        rc = plugin_fail(err, SOQ_EINVAL, "sampler standard: no token is left at position %u; mask and logit_bias forbid all",
+                         row->position);
+    return rc;
+}
+
+static bool is_greedy(const struct soq_sampling *sampling)
+{
+    return sampling->temperature == 0 || sampling->top_k == 1;
+}
+
+static void chain_filter(struct chain *c)
+{
+    pool_init(&c->pool, c->row.logits, c->row.n_vocab, c->max);
+    pool_top_k(&c->pool, c->sampling->top_k);
+    pool_top_p(&c->pool, c->sampling->top_p);
+    pool_min_p(&c->pool, c->sampling->min_p);
 }
 
 static int standard_sample(void *self, void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
                            struct soq_sampled *sampled_out, struct soq_error *err)
 {
-    float raw_max, max;
-    double raw_sum;
+    struct chain c;
     uint32_t token, n = 1;
-    int rc;
+    int rc = chain_begin(&c, sampling, row, err);
 
     (void)self;
     (void)state;
-    rc = standard_settle(row->logits, row->n_vocab, &raw_max, err);
+    if (!rc)
+        rc = chain_adjust(&c, err);
     if (rc)
         return rc;
-    if (raw_max == -INFINITY)
-        return plugin_fail(err, SOQ_EINVAL, "sampler standard: all %u logits are -inf; the model's output is broken",
-                           row->n_vocab);
-    raw_sum = standard_sum_exp(row->logits, row->n_vocab, raw_max);
-
-    max = raw_max;
-    if (standard_changes(sampling, row))
-        rc = change(sampling, row, &max, err);
-    if (rc)
-        return rc;
-    if (sampling->temperature == 0 || sampling->top_k == 1)
-        token = standard_first(row->logits, row->n_vocab, max);
-    else
-        token = draw(sampling, row, max, &n);
+    if (is_greedy(sampling)) {
+        token = standard_first(row->logits, row->n_vocab, c.max);
+    } else {
+        chain_filter(&c);
+        token = pool_draw(&c.pool, sampling->temperature, philox_uniform(sampling->seed, row->position, STREAM_DRAW), &n);
+    }
     sampled_out->token = (int32_t)token;
-    sampled_out->logprob = (float)((double)(standard_raw(sampling, row, token) - raw_max) - log(raw_sum));
+    sampled_out->logprob = (float)((double)(standard_raw(sampling, row, token) - c.raw_max) - log(c.raw_sum));
     sampled_out->n_candidates = n;
+    return 0;
+}
+
+static int standard_distribution(void *self, const void *state, const struct soq_sampling *sampling,
+                                 const struct soq_sampler_row *row, struct soq_distribution *out, struct soq_error *err)
+{
+    struct chain c;
+    uint32_t n = 1, best;
+    int rc = chain_begin(&c, sampling, row, err);
+
+    (void)self;
+    (void)state;
+    if (rc)
+        return rc;
+    memcpy(out->p, row->logits, row->n_vocab * sizeof *out->p);
+    c.row.logits = out->p; /* the logits stay as they are */
+    rc = chain_adjust(&c, err);
+    if (rc)
+        return rc;
+    if (is_greedy(sampling)) {
+        best = standard_first(out->p, row->n_vocab, c.max);
+        memset(out->p, 0, row->n_vocab * sizeof *out->p);
+        out->p[best] = 1;
+    } else {
+        chain_filter(&c);
+        n = pool_probabilities(&c.pool, sampling->temperature, row->n_vocab, out->p);
+    }
+    out->n_candidates = n;
+    out->log_sum = (double)c.raw_max + log(c.raw_sum);
     return 0;
 }
 
@@ -198,6 +255,7 @@ static const struct soq_sampler_ops standard_ops = {
     .defaults = standard_defaults,
     .check = standard_check,
     .sample = standard_sample,
+    .distribution = standard_distribution,
 };
 
 static const struct soq_role_entry standard_roles[] = {

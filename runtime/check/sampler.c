@@ -342,6 +342,123 @@ static void check_distribution(struct soq__kit *kit)
     }
 }
 
+/* ---- The distribution that it tells */
+
+static int tell(struct sampler *s, struct soq_distribution *out, struct soq_error *err)
+{
+    void *box, *sampling = soq__kit_box(s->kit, &s->sampling, sizeof s->sampling), *row;
+    int rc;
+
+    memcpy(s->row.logits, s->raw, s->row.n_vocab * sizeof(float));
+    *out =
+        (struct soq_distribution){.p = soq__kit_guard(s->kit, s->row.n_vocab * sizeof(float), sizeof(float)), .log_sum = -77};
+    box = soq__kit_box(s->kit, out, sizeof *out);
+    row = soq__kit_box(s->kit, &s->row, sizeof s->row);
+    s->kit->host.no_alloc = true;
+    rc = s->ops->distribution(s->self, s->state, sampling, row, box, err);
+    s->kit->host.no_alloc = false;
+    soq__kit_unbox(s->kit, box, out, sizeof *out);
+    soq__kit_unbox(s->kit, sampling, NULL, sizeof s->sampling);
+    soq__kit_unbox(s->kit, row, NULL, sizeof s->row);
+    return rc;
+}
+
+/* Probabilities, and as many of them as candidates; the logits are those that came. */
+static struct soq_distribution told(struct sampler *s)
+{
+    struct soq_error *err = soq__kit_error(s->kit);
+    struct soq_distribution d;
+    uint32_t n = s->row.n_vocab, left = 0;
+    double sum = 0, want = logprob(s, best(s));
+
+    soq__kit_ok(s->kit, "distribution", tell(s, &d, err), err);
+    for (uint32_t t = 0; t < n; t++) {
+        SOQ__EXPECT(s->kit, d.p[t] >= 0 && d.p[t] <= 1, "token %u has the probability %g", t, (double)d.p[t]);
+        sum += (double)d.p[t];
+        left += d.p[t] > 0;
+    }
+    SOQ__EXPECT(s->kit, fabs(sum - 1) <= 1e-4, "the probabilities of %u tokens add up to %.7g", n, sum);
+    SOQ__EXPECT(s->kit, left >= 1 && left <= d.n_candidates && d.n_candidates <= n, "%u candidates, %u have a probability",
+                d.n_candidates, left);
+    SOQ__EXPECT(s->kit, memcmp(s->row.logits, s->raw, n * sizeof(float)) == 0, "the logits were changed");
+    SOQ__EXPECT(s->kit, fabs((double)s->raw[best(s)] - d.log_sum - want) <= 1e-4 * (1 + fabs(want)),
+                "log_sum is %.7g; f64 gives %.7g", d.log_sum, (double)s->raw[best(s)] - want);
+    return d;
+}
+
+/* Draws come as told. */
+static void expect_told(struct sampler *s)
+{
+    uint32_t counts[TOKENS];
+    struct soq_distribution d = told(s);
+    double chi = 0;
+
+    draw_many(s, counts);
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        double want = (double)d.p[t] * SAMPLES;
+
+        SOQ__EXPECT(s->kit, want > 0 || !counts[t], "token %u was drawn, its probability is told to be 0", t);
+        chi += want > 0 ? (counts[t] - want) * (counts[t] - want) / want : 0;
+    }
+    SOQ__EXPECT(s->kit, chi < CHI_SQUARE_MAX, "chi-square of %d draws against the probabilities is %.1f", SAMPLES, chi);
+}
+
+static void check_told(struct soq__kit *kit)
+{
+    static const int32_t history[] = {3, 3, 5, 11};
+    struct soq_logit_bias bias = {.token = 7, .bias = 1.5f};
+    struct sampler s;
+
+    start(&s, kit, TOKENS);
+    if (!s.ops->distribution)
+        soq__kit_skip(kit, "does not tell what it draws from: no drafts beyond temperature 0");
+    for (uint32_t t = 0; t < TOKENS; t++)
+        s.raw[t] = (float)(t * 5 % TOKENS) * 0.3f;
+    for (int i = 0; i < 8; i++) {
+        plain(&s, 1.3f);
+        s.sampling.top_k = i & 1 ? 9 : 0;
+        s.sampling.min_p = i & 2 ? 0.1f : 0;
+        s.sampling.top_p = i & 4 ? 0.9f : 1;
+        soq__kit_at(kit, "top_k = %d, min_p = %g, top_p = %g", s.sampling.top_k, (double)s.sampling.min_p,
+                    (double)s.sampling.top_p);
+        expect_told(&s);
+    }
+    plain(&s, 0.8f);
+    s.row.history = history;
+    s.row.n_history = SOQ__COUNT(history);
+    s.sampling.repeat_last_n = -1;
+    s.sampling.repeat_penalty = 1.4f;
+    s.sampling.frequency_penalty = 0.2f;
+    s.sampling.n_bias = 1;
+    s.sampling.bias = &bias;
+    soq__kit_at(kit, "penalties and a bias");
+    expect_told(&s);
+    s.row.n_history = 0;
+    for (size_t i = 0; i < 2 * SOQ__COUNT(vocabularies); i++) {
+        resize(&s, vocabularies[i / 2]);
+        plain(&s, (float)(i % 2));
+        soq__kit_at(kit, "%u tokens, temperature %zu", s.row.n_vocab, i % 2);
+        SOQ__EXPECT(kit, told(&s).p[best(&s)] > 0, "the best token has no probability");
+    }
+}
+
+static void check_told_nan(struct soq__kit *kit)
+{
+    struct soq_error *err;
+    struct soq_distribution d;
+    struct sampler s;
+
+    start(&s, kit, 50);
+    if (!s.ops->distribution)
+        soq__kit_skip(kit, "does not tell what it draws from");
+    plain(&s, 1);
+    s.raw[49] = NAN;
+    err = soq__kit_error(kit);
+    soq__kit_at(kit, "a NaN among the logits");
+    soq__kit_refused(kit, "distribution", tell(&s, &d, err), -SOQ_EINVAL, err);
+    SOQ__EXPECT(kit, d.log_sum == -77, "the failed call wrote its result");
+}
+
 /* Logits 0, 1, ..., 11 in steps of a half: which tokens may be drawn is known. */
 static void check_filters(struct soq__kit *kit)
 {
@@ -496,6 +613,9 @@ static const struct soq__check checks[] = {
     {"sampler.nan", SOQ_ROLE_SAMPLER, "what is no number is refused, what has no probability not taken", check_nan,
      "skew.exact"},
     {"sampler.distribution", SOQ_ROLE_SAMPLER, "tokens come with their probabilities", check_distribution, "skew.exact"},
+    {"sampler.told", SOQ_ROLE_SAMPLER, "the probabilities that it tells are those of its draws", check_told,
+     "sampler.distribution"},
+    {"sampler.told_nan", SOQ_ROLE_SAMPLER, "for what is no number it tells no probabilities", check_told_nan, "sampler.nan"},
     {"sampler.filters", SOQ_ROLE_SAMPLER, "top-k, top-p and min-p leave the tokens that they should", check_filters,
      "sampler.distribution"},
     {"sampler.penalties", SOQ_ROLE_SAMPLER, "penalties count the history that they should", check_penalties, "sampler.greedy"},

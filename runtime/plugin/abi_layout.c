@@ -646,7 +646,13 @@ FIELD(soq_sampled, token, 4);
 FIELD(soq_sampled, logprob, 8);
 FIELD(soq_sampled, n_candidates, 12);
 
-SIZE(soq_sampler_ops, 64);
+SIZE(soq_distribution, 24);
+FIELD(soq_distribution, struct_size, 0);
+FIELD(soq_distribution, n_candidates, 4);
+FIELD(soq_distribution, p, 8);
+FIELD(soq_distribution, log_sum, 16);
+
+SIZE(soq_sampler_ops, 72);
 FIELD(soq_sampler_ops, struct_size, 0);
 FIELD(soq_sampler_ops, reserved, 4);
 FIELD(soq_sampler_ops, instance_size, 8);
@@ -656,6 +662,7 @@ FIELD(soq_sampler_ops, defaults, 32);
 FIELD(soq_sampler_ops, check, 40);
 FIELD(soq_sampler_ops, state_size, 48);
 FIELD(soq_sampler_ops, sample, 56);
+FIELD(soq_sampler_ops, distribution, 64);
 
 SIZE(soq_role_entry, 40);
 FIELD(soq_role_entry, struct_size, 0);
@@ -690,7 +697,7 @@ VALUE(SOQ_ROLE_COMM, 9);
 VALUE(SOQ_BACKEND_MINOR, 3);
 VALUE(SOQ_KV_POLICY_MINOR, 3);
 VALUE(SOQ_KV_CODEC_MINOR, 2);
-VALUE(SOQ_SAMPLER_MINOR, 1);
+VALUE(SOQ_SAMPLER_MINOR, 2);
 VALUE(SOQ_ABI_MAJOR, 0);
 
 SIZE(soq_runtime_params, 48);

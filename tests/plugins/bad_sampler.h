@@ -1,4 +1,10 @@
 /* A sampler with one thing wrong: the tree's standard behind a wrapper. */
+#ifndef BAD_SAMPLE
+#define BAD_SAMPLE
+#endif
+#ifndef BAD_DISTRIBUTION
+#define BAD_DISTRIBUTION
+#endif
 #define soquete_plugin_v0 real_plugin
 #define standard_roles real_roles
 #define standard_ops real_ops
@@ -14,6 +20,13 @@ static int bad_sample(void *self, void *state, const struct soq_sampling *sampli
     return standard_sample(self, state, sampling, row, sampled_out, err);
 }
 
+static int bad_distribution(void *self, const void *state, const struct soq_sampling *sampling,
+                            const struct soq_sampler_row *row, struct soq_distribution *out, struct soq_error *err)
+{
+    BAD_DISTRIBUTION;
+    return standard_distribution(self, state, sampling, row, out, err);
+}
+
 static const struct soq_sampler_ops bad_ops = {
     .struct_size = sizeof bad_ops,
     .instance_size = sizeof(struct standard),
@@ -21,6 +34,7 @@ static const struct soq_sampler_ops bad_ops = {
     .defaults = standard_defaults,
     .check = standard_check,
     .sample = bad_sample,
+    .distribution = bad_distribution,
 };
 
 static const struct soq_role_entry bad_roles[] = {

@@ -104,6 +104,105 @@ Test(sampler, philox_known_answers)
     cr_assert_eq(philox_uniform(0, 0, 0), (double)(0x6627e8d5e169c58du >> 11) * 0x1p-53);
 }
 
+/* ---- The distribution that is told */
+
+/* Sorts nothing and filters nothing fast: the chain by its definition, in double. */
+static void slow_distribution(const struct soq_sampling *s, const float *logits, uint32_t n, double *p)
+{
+    bool in[MAX_VOCAB];
+    double sum = 0, reached = 0;
+    uint32_t order[MAX_VOCAB], left = s->top_k > 0 && (uint32_t)s->top_k < n ? (uint32_t)s->top_k : n;
+
+    for (uint32_t i = 0; i < n; i++) { /* by logit, then id */
+        uint32_t at = i;
+
+        for (; at > 0 && logits[order[at - 1]] < logits[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+        in[i] = false;
+    }
+    for (uint32_t i = 0; i < left; i++)
+        sum += exp((double)(logits[order[i]] - logits[order[0]]));
+    for (uint32_t i = 0; i < left && (i == 0 || reached < (double)s->top_p * sum); i++) {
+        double w = exp((double)(logits[order[i]] - logits[order[0]]));
+
+        reached += w;
+        in[order[i]] = w >= (double)s->min_p;
+    }
+    sum = 0;
+    for (uint32_t t = 0; t < n; t++)
+        sum += p[t] = in[t] ? exp((double)(logits[t] - logits[order[0]]) / (double)s->temperature) : 0;
+    for (uint32_t t = 0; t < n; t++)
+        p[t] /= sum;
+}
+
+static void expect_distribution(const struct soq_sampling *s, const float *logits, uint32_t n)
+{
+    float copy[MAX_VOCAB], p[MAX_VOCAB];
+    uint32_t scratch[MAX_VOCAB];
+    double want[MAX_VOCAB], sum = 0;
+    struct soq_sampler_row row = row_of(copy, scratch, n);
+    struct soq_distribution d = {.struct_size = sizeof d, .p = p};
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    memcpy(copy, logits, n * sizeof *copy);
+    cr_assert_eq(sampler()->distribution(NULL, NULL, s, &row, &d, &err), 0, "%s", err.text);
+    cr_assert_arr_eq(copy, logits, n * sizeof *copy, "the logits stay as they are");
+    slow_distribution(s, logits, n, want);
+    for (uint32_t t = 0; t < n; t++) {
+        cr_assert(fabs((double)p[t] - want[t]) <= 2e-6 * want[t] + 1e-12, "token %u of %u: %g, not %g", t, n, (double)p[t],
+                  want[t]);
+        sum += exp((double)logits[t] - d.log_sum);
+    }
+    cr_assert(fabs(sum - 1) < 1e-5, "log_sum: %g", sum);
+}
+
+Test(sampler, distribution_is_the_chain_by_its_definition)
+{
+    static const uint32_t sizes[] = {1, 2, 6, 100, 1500, MAX_VOCAB};
+    float logits[MAX_VOCAB];
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (uint32_t round = 0; round < 12; round++) {
+            struct soq_sampling s = neutral();
+
+            for (uint32_t t = 0; t < sizes[i]; t++)
+                logits[t] = (float)(random_number() * 8);
+            s.temperature = round % 3 ? 0.7f : 1.9f;
+            s.top_k = round & 1 ? 40 : 0;
+            s.top_p = round & 2 ? 0.9f : 1;
+            s.min_p = round & 4 ? 0.02f : 0;
+            expect_distribution(&s, logits, sizes[i]);
+        }
+}
+
+Test(sampler, distribution_of_penalties_and_greedy)
+{
+    static const float logits[] = {1, 2, 3, 4};
+    static const int32_t history[] = {3, 3, 2};
+    const double adjusted[] = {1, 2, 3 / 1.5 - 0.3, 4 / 1.5 - 0.6};
+    struct soq_sampling s = neutral();
+    float copy[4], p[4];
+    uint32_t scratch[4];
+    struct soq_sampler_row row = row_of(copy, scratch, 4);
+    struct soq_distribution d = {.struct_size = sizeof d, .p = p};
+    double sum = 0;
+
+    memcpy(copy, logits, sizeof copy);
+    row.history = history;
+    row.n_history = 3;
+    s.repeat_penalty = 1.5f;
+    s.frequency_penalty = 0.3f;
+    cr_assert_eq(sampler()->distribution(NULL, NULL, &s, &row, &d, NULL), 0);
+    for (int t = 0; t < 4; t++)
+        sum += exp(adjusted[t]);
+    for (int t = 0; t < 4; t++)
+        cr_assert_float_eq((double)p[t], exp(adjusted[t]) / sum, 1e-6);
+    s.temperature = 0;
+    cr_assert_eq(sampler()->distribution(NULL, NULL, &s, &row, &d, NULL), 0);
+    cr_assert(p[0] == 0 && p[1] == 0 && p[2] == 0 && p[3] == 1 && d.n_candidates == 1);
+}
+
 /* ---- Greedy */
 
 Test(sampler, temperature_zero_is_top_k_one)

@@ -212,3 +212,23 @@ uint32_t pool_draw(const struct pool *pool, float temperature, double uniform, u
     *n_out = n;
     return drawn;
 }
+
+uint32_t pool_probabilities(const struct pool *pool, float temperature, uint32_t n_vocab, float *p)
+{
+    float listed[POOL_SHORT], *weights = pool->listed ? listed : p;
+    double total = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < pool->n; i++) {
+        bool in = is_in(pool, candidate(pool, i));
+
+        weights[i] = in ? (float)tempered(pool, candidate(pool, i), (double)temperature) : 0.0f;
+        total += (double)weights[i];
+        n += in;
+    }
+    if (pool->listed)
+        memset(p, 0, n_vocab * sizeof *p);
+    for (uint32_t i = 0; i < pool->n; i++)
+        p[candidate(pool, i)] = (float)((double)weights[i] / total);
+    return n;
+}

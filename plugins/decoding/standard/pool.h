@@ -32,4 +32,8 @@ void pool_min_p(struct pool *pool, float min_p);
 /* One token, with probability proportional to e^(logit / temperature); uniform: from [0, 1). Writes how many were in. */
 uint32_t pool_draw(const struct pool *pool, float temperature, double uniform, uint32_t *n_out);
 
+/* What pool_draw draws by: all n_vocab probabilities, 0 for tokens that are not in. p may be the logits, which are gone then.
+ * Returns how many were in. */
+uint32_t pool_probabilities(const struct pool *pool, float temperature, uint32_t n_vocab, float *p);
+
 #endif

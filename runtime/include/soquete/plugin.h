@@ -31,7 +31,7 @@ extern "C" {
 
 /* ---- Roles ------------------------------------------------------------------------------------------------------- */
 
-enum { SOQ_BACKEND_MINOR = 3, SOQ_KV_POLICY_MINOR = 3, SOQ_KV_CODEC_MINOR = 2, SOQ_SAMPLER_MINOR = 1 };
+enum { SOQ_BACKEND_MINOR = 3, SOQ_KV_POLICY_MINOR = 3, SOQ_KV_CODEC_MINOR = 2, SOQ_SAMPLER_MINOR = 2 };
 
 /* X(name, value, text, minor). Reserved roles have minor 0: a plugin that claims one is refused by this host. */
 #define SOQ_ROLES(X)                                                                                                           \

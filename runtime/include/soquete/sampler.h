@@ -48,6 +48,14 @@ struct soq_sampled {
     uint32_t n_candidates; /* that were left to draw from */
 };
 
+/* What sample() draws from. */
+struct soq_distribution {
+    uint32_t struct_size;
+    uint32_t n_candidates; /* tokens that are left to draw from */
+    float *p;              /* [n_vocab] of the caller's: probabilities; 0 for tokens that are not left */
+    double log_sum;        /* the log-probability of token t under the model is logits[t] - log_sum */
+};
+
 struct soq_sampler_ops {
     uint32_t struct_size;
     uint32_t reserved;
@@ -64,6 +72,11 @@ struct soq_sampler_ops {
      */
     int (*sample)(void *self, void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
                   struct soq_sampled *sampled_out, struct soq_error *err);
+    /* Optional, since minor 2: drafts beyond temperature 0 need it. The distribution that sample() draws from; the same
+     * failures. The state stays as it is, and so do the logits but for those of +INFINITY: these become 0 and all others
+     * -INFINITY. */
+    int (*distribution)(void *self, const void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
+                        struct soq_distribution *out, struct soq_error *err);
 };
 
 #ifdef __cplusplus
