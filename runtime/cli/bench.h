@@ -21,9 +21,10 @@ struct soq__bench_test {
     bool profiled;
     struct soq__profile profile; /* of all repetitions together */
     bool op_timed;
-    struct soq__op_times ops; /* of one more repetition */
-    double memory_share;      /* of the memory bandwidth that decode reached; 0: unknown */
-    double matmul_share;      /* of the int8 peak that the matmuls of a prefill reached; 0: unknown */
+    struct soq__op_times ops;          /* of one more repetition */
+    double memory_share;               /* of the memory bandwidth that decode reached; 0: unknown */
+    uint64_t steps, drafted, accepted; /* of all repetitions and sequences: with a drafter */
+    double matmul_share;               /* of the int8 peak that the matmuls of a prefill reached; 0: unknown */
 };
 
 /* Operations per second, of which a multiply-add is two, and the instructions that gave them. */

@@ -99,6 +99,10 @@ static void print_json(const struct soq__bench_report *r, const struct soq__benc
                   soq__json_number(deviation(t)), "parallel", (json_int_t)t->parallel, "backend", r->backend, "memory_gb_s",
                   known(r->bandwidth / 1e9), "memory_share", known(t->memory_share), "int8_gop_s", known(r->peaks.int8 / 1e9),
                   "fp32_gflop_s", known(r->peaks.fp32 / 1e9), "matmul_share", known(t->matmul_share));
+    if (t->drafted)
+        json_object_set_new(line, "drafts",
+                            json_pack("{sI sI sI}", "steps", (json_int_t)t->steps, "drafted", (json_int_t)t->drafted,
+                                      "accepted", (json_int_t)t->accepted));
     if (t->profiled) {
         json_object_set_new(line, "profile", soq__profile_json(&t->profile, r->exec));
         json_object_set_new(line, "ops", soq__op_times_json(&t->ops));
@@ -159,6 +163,9 @@ void soq__bench_report_test(const struct soq__bench_report *r, const struct soq_
     case SOQ__BENCH_FORMATS:
         break;
     }
+    if (t->drafted && r->format == SOQ__BENCH_TABLE)
+        soq__out_printf("         of %llu drafts %.1f %% accepted, %.2f tokens a step\n", (unsigned long long)t->drafted,
+                        100.0 * (double)t->accepted / (double)t->drafted, (double)(t->steps + t->accepted) / (double)t->steps);
     if (t->profiled && r->format != SOQ__BENCH_JSON) { /* beside the table, so that it stays one */
         soq__profile_print(&t->profile, r->exec, stderr);
         soq__op_times_print(&t->ops, stderr);

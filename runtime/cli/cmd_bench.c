@@ -171,7 +171,7 @@ static double bandwidth_share(const struct bench *b, const struct soq__bench_tes
 {
     double kv = kv_bytes(b, (double)t->depth + (double)t->tokens / 2), rate = 0;
 
-    if (!t->decode || b->report.bandwidth <= 0)
+    if (!t->decode || b->report.bandwidth <= 0 || t->drafted) /* steps of drafters read various amounts */
         return 0;
     for (size_t i = 0; i < t->n; i++)
         rate = fmax(rate, t->rates[i]);
@@ -207,6 +207,16 @@ static int time_test(struct bench *b, const struct soq__bench_test *t, double *s
     return t->decode ? time_decode(b, t, seconds_out, err) : time_prefill(b, t, seconds_out, err);
 }
 
+/* How drafts fared in the latest repetition. */
+static void count_drafts(const struct bench *b, struct soq__bench_test *t)
+{
+    for (uint32_t i = 0; i < b->n_lanes; i++) {
+        t->steps += b->jobs[i].n_steps;
+        t->drafted += b->jobs[i].n_drafted;
+        t->accepted += b->jobs[i].n_accepted;
+    }
+}
+
 /* All repetitions; the first is the warm-up. */
 static int time_repetitions(struct bench *b, struct soq__bench_test *t, struct soq_error *err)
 {
@@ -224,8 +234,10 @@ static int time_repetitions(struct bench *b, struct soq__bench_test *t, struct s
         rc = time_test(b, t, &seconds, err);
         if (rc)
             return rc;
-        if (rep)
-            t->rates[t->n++] = (double)t->tokens * t->parallel / seconds;
+        if (!rep)
+            continue;
+        t->rates[t->n++] = (double)t->tokens * t->parallel / seconds;
+        count_drafts(b, t);
     }
     t->profile = soq__profile_since(exec, &before);
     return 0;

@@ -7,6 +7,7 @@
 #include "cli/out.h"
 #include "cli/stats.h"
 #include "config/settings.h"
+#include "engine/draft.h"
 #include "kv/promise.h"
 
 #define LENGTHS_MAX 32
@@ -113,6 +114,7 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
         .host = &k->host.services,
         .hparams = &k->hparams,
         .layers = &layers,
+        .lossy = soq__drafts_most(k->runtime->settings) > 0,
     };
     int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, err);
 
@@ -133,14 +135,16 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
         .hparams = &k->hparams,
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = k->policies.kv,
-        .layer_policy = k->policies.of_layer,
+        .layer_policy = {k->policies.of_layer[SOQ__KV_FULL], k->policies.of_layer[SOQ__KV_LOSSY]},
         .codecs = k->codecs.kv,
-        .layer_codecs = k->codecs.of_layer,
+        .layer_codecs = {k->codecs.of_layer[SOQ__KV_FULL], k->codecs.of_layer[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
         .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };
 
     k->chunk = (uint32_t)soq__settings_int(settings, "engine", "chunk");
+    if (k->chunk < 1 + soq__drafts_most(settings))
+        k->chunk = 1 + soq__drafts_most(settings);
     return soq__kv_layout_init(&k->layout, &p, err);
 }
 
@@ -149,7 +153,7 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
 /* The one of [kv]. */
 static const char *codec_name(const struct kvcalc *k, const char *key)
 {
-    return soq__codec_setting(k->runtime->settings, key);
+    return soq__codec_setting(k->runtime->settings, "kv", key);
 }
 
 /* Of a group's block, as it is in the end. */
@@ -229,7 +233,7 @@ static void print_group(const struct kvcalc *k, uint32_t g, uint32_t n)
     const struct soq__kv_group_layout *group = &k->layout.groups[g];
 
     soq__out_printf(n > 1 ? "groups %u, ... (%u): " : "group %u: ", g, n);
-    soq__out_printf("%u layers, ", group->n_layers);
+    soq__out_printf("%s%u layers, ", group->view == SOQ__KV_LOSSY ? "lossy view, " : "", group->n_layers);
     if (group->n_heads < k->layout.n_heads)
         soq__out_printf("%u of %u heads, ", group->n_heads, k->layout.n_heads);
     soq__out_printf("%llu bytes per token (%.3g bits per number), ",
@@ -277,14 +281,14 @@ static int print_json(const struct kvcalc *k)
         const struct soq__kv_group_layout *group = &k->layout.groups[g];
         bool ruled = group->policy != SOQ__KV_NO_POLICY;
 
-        json_array_append_new(groups,
-                              json_pack("{sI sI sI sI sI sf ss ss ss*}", "layers", (json_int_t)group->n_layers, "heads",
-                                        (json_int_t)group->n_heads, "window", (json_int_t)group->window, "bytes_per_token",
-                                        (json_int_t)(final_bytes(group) / k->layout.block_tokens), "plain_bytes_per_token",
-                                        (json_int_t)(group->block_bytes / k->layout.block_tokens), "bits_per_number",
-                                        bits_per_number(k, group), "codec_k", k->codecs.kv[group->codecs.key].name, "codec_v",
-                                        k->codecs.kv[group->codecs.value].name, "policy",
-                                        ruled ? k->policies.kv[group->policy].name : NULL));
+        json_array_append_new(
+            groups,
+            json_pack("{ss sI sI sI sI sI sf ss ss ss*}", "view", group->view == SOQ__KV_LOSSY ? "lossy" : "full", "layers",
+                      (json_int_t)group->n_layers, "heads", (json_int_t)group->n_heads, "window", (json_int_t)group->window,
+                      "bytes_per_token", (json_int_t)(final_bytes(group) / k->layout.block_tokens), "plain_bytes_per_token",
+                      (json_int_t)(group->block_bytes / k->layout.block_tokens), "bits_per_number", bits_per_number(k, group),
+                      "codec_k", k->codecs.kv[group->codecs.key].name, "codec_v", k->codecs.kv[group->codecs.value].name,
+                      "policy", ruled ? k->policies.kv[group->policy].name : NULL));
     }
     for (size_t i = 0; i < k->n_lengths; i++) {
         struct forecast f = forecast(k, k->lengths[i]);

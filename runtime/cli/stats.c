@@ -67,6 +67,10 @@ void soq__stats_print(const struct soq_result *r, struct soq_model *model, FILE 
             r->cached_tokens, prefill_rate(r), r->ttft_s);
     fprintf(stream, "generated  %6u tokens, %-9s %8.1f tok/s  ITL %.2f ms\n", r->generated_tokens, soq_reason_text(r->reason),
             decode_rate(r), r->itl_s * 1e3);
+    if (r->drafted_tokens)
+        fprintf(stream, "drafts     %6u tokens, %u accepted, %.0f %%; %.2f tokens a step; lossy view %s\n", r->drafted_tokens,
+                r->accepted_tokens, 100.0 * r->accepted_tokens / r->drafted_tokens, rate(r->generated_tokens, r->steps),
+                soq__size_text(r->kv_draft_bytes, kv, sizeof kv));
     if (r->kv_evicted)
         fprintf(stream, "evicted    %llu entries, %s given back\n", (unsigned long long)r->kv_evicted,
                 soq__size_text(r->kv_freed, freed, sizeof freed));
@@ -93,14 +97,16 @@ static json_t *kept_json(struct soq_model *model)
 
 json_t *soq__stats_json(const struct soq_result *r, struct soq_model *model)
 {
-    json_t *stats =
-        json_pack("{sI sI sI sI so so so so so so sI sI sI sI}", "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
-                  (json_int_t)r->cached_tokens, "prefix_tokens", (json_int_t)r->prefix_tokens, "generated_tokens",
-                  (json_int_t)r->generated_tokens, "ttft_s", soq__json_number(r->ttft_s), "itl_s", soq__json_number(r->itl_s),
-                  "prefill_s", soq__json_number(r->prefill_s), "decode_s", soq__json_number(r->decode_s), "prefill_tok_s",
-                  soq__json_number(prefill_rate(r)), "decode_tok_s", soq__json_number(decode_rate(r)), "kv_bytes",
-                  (json_int_t)r->kv_bytes, "kv_evicted", (json_int_t)r->kv_evicted, "kv_freed_bytes", (json_int_t)r->kv_freed,
-                  "peak_memory_bytes", (json_int_t)soq__peak_memory());
+    json_t *stats = json_pack("{sI sI sI sI so so so so so so sI sI sI sI sI sI sI sI}", "prompt_tokens",
+                              (json_int_t)r->prompt_tokens, "cached_tokens", (json_int_t)r->cached_tokens, "prefix_tokens",
+                              (json_int_t)r->prefix_tokens, "generated_tokens", (json_int_t)r->generated_tokens, "ttft_s",
+                              soq__json_number(r->ttft_s), "itl_s", soq__json_number(r->itl_s), "prefill_s",
+                              soq__json_number(r->prefill_s), "decode_s", soq__json_number(r->decode_s), "prefill_tok_s",
+                              soq__json_number(prefill_rate(r)), "decode_tok_s", soq__json_number(decode_rate(r)), "kv_bytes",
+                              (json_int_t)r->kv_bytes, "kv_evicted", (json_int_t)r->kv_evicted, "kv_freed_bytes",
+                              (json_int_t)r->kv_freed, "peak_memory_bytes", (json_int_t)soq__peak_memory(), "steps",
+                              (json_int_t)r->steps, "drafted_tokens", (json_int_t)r->drafted_tokens, "accepted_tokens",
+                              (json_int_t)r->accepted_tokens, "kv_draft_bytes", (json_int_t)r->kv_draft_bytes);
     json_t *kept = kept_json(model);
 
     json_object_update(stats, kept);

@@ -8,7 +8,7 @@
 struct pool_stats {
     uint32_t first_layer, n_layers; /* the lowest, and how many */
     uint32_t n_groups;
-    bool packed;
+    bool packed, lossy;
     uint64_t block_bytes, blocks, slabs, used_bytes, slab_bytes;
 };
 
@@ -25,16 +25,17 @@ static struct pool_stats stats_of(const struct soq__kv_cache *kv, uint32_t pool)
         .slab_bytes = p->n_slabs * p->slab_bytes,
     };
 
-    for (uint32_t l = 0; l < kv->layout->n_layers; l++) {
-        const struct soq__kv_part *part = &kv->layout->parts[kv->layout->first_part[l]];
+    for (uint32_t g = 0, last = UINT32_MAX; g < kv->n_groups; g++) {
+        const struct soq__kv_group_layout *group = &kv->layout->groups[g];
 
-        if (!soq__kv_uses_pool(&kv->layout->groups[part->group], pool))
+        if (!soq__kv_uses_pool(group, pool))
             continue;
-        s.first_layer = l < s.first_layer ? l : s.first_layer;
-        s.n_layers++;
+        s.lossy = group->view == SOQ__KV_LOSSY;
+        s.n_groups++;
+        s.first_layer = group->layers[0] < s.first_layer ? group->layers[0] : s.first_layer;
+        s.n_layers += group->layers[0] == last ? 0 : group->n_layers; /* groups of a layer's heads follow each other */
+        last = group->layers[0];
     }
-    for (uint32_t g = 0; g < kv->n_groups; g++)
-        s.n_groups += soq__kv_uses_pool(&kv->layout->groups[g], pool);
     return s;
 }
 
@@ -52,11 +53,11 @@ void soq__kv_stats_print(const struct soq__kv_cache *kv, FILE *stream)
         struct pool_stats s = stats_of(kv, i);
 
         fprintf(stream,
-                "  pool %-3u %u layers from %u, %u groups: %llu %sblocks of %llu bytes: %llu bytes in %llu slabs, which take "
+                "  pool %-3u %s%u layers from %u, %u groups: %llu %sblocks of %llu bytes: %llu bytes in %llu slabs, which take "
                 "%llu\n",
-                i, s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks, s.packed ? "packed " : "",
-                (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes, (unsigned long long)s.slabs,
-                (unsigned long long)s.slab_bytes);
+                i, s.lossy ? "lossy view, " : "", s.n_layers, s.first_layer, s.n_groups, (unsigned long long)s.blocks,
+                s.packed ? "packed " : "", (unsigned long long)s.block_bytes, (unsigned long long)s.used_bytes,
+                (unsigned long long)s.slabs, (unsigned long long)s.slab_bytes);
     }
     if (kv->stats.recoded)
         fprintf(stream, "  %llu entries were decoded from packed blocks, to be encoded once more\n",
@@ -73,11 +74,11 @@ json_t *soq__kv_stats_json(const struct soq__kv_cache *kv)
     for (uint32_t i = 0; i < kv->n_pools; i++) {
         struct pool_stats s = stats_of(kv, i);
 
-        json_array_append_new(pools,
-                              json_pack("{sb sI sI sI sI sI sI sI}", "packed", s.packed, "layers", (json_int_t)s.n_layers,
-                                        "groups", (json_int_t)s.n_groups, "block_bytes", (json_int_t)s.block_bytes, "blocks",
-                                        (json_int_t)s.blocks, "used_bytes", (json_int_t)s.used_bytes, "slabs",
-                                        (json_int_t)s.slabs, "slab_bytes", (json_int_t)s.slab_bytes));
+        json_array_append_new(pools, json_pack("{ss sb sI sI sI sI sI sI sI}", "view", s.lossy ? "lossy" : "full", "packed",
+                                               s.packed, "layers", (json_int_t)s.n_layers, "groups", (json_int_t)s.n_groups,
+                                               "block_bytes", (json_int_t)s.block_bytes, "blocks", (json_int_t)s.blocks,
+                                               "used_bytes", (json_int_t)s.used_bytes, "slabs", (json_int_t)s.slabs,
+                                               "slab_bytes", (json_int_t)s.slab_bytes));
     }
     return json_pack("{sI sI sI sI sf so}", "limit_bytes", (json_int_t)kv->budget.limit, "used_bytes",
                      (json_int_t)kv->budget.used, "peak_bytes", (json_int_t)kv->budget.peak, "recoded_entries",

@@ -133,6 +133,26 @@ const struct soq__core_key soq__core_keys[] = {
 
     {"decoding",
      {OPTION(SOQ_OPT_STRING, "sampler", "standard", .help = "The plugin that chooses the next token from the logits.")}},
+    {"decoding",
+     {OPTION(SOQ_OPT_ENUM, "drafter", "none", .choices = "none|self",
+             .help =
+                 "Who proposes tokens that the model then checks several at a time: self, the model with the lossy view of the "
+                 "cache that [draft] describes. The answer is that of the cache that [kv] describes.")}},
+    {"decoding",
+     {OPTION(SOQ_OPT_INT, "draft_tokens", "0", .min = 0, .max = 16,
+             .help =
+                 "Tokens that are proposed at a time; 0: 1 to 8, following how many were right, and none as long as the lossy "
+                 "view is hardly smaller.")}},
+    {"decoding",
+     {OPTION(SOQ_OPT_ENUM, "draft_accept", "ratio", .choices = "ratio|equal",
+             .help = "When a proposal counts beyond temperature 0: by the ratio of its probabilities, which keeps their "
+                     "distribution, or where it is the token that would have come anyway, which keeps the tokens.")}},
+
+    {"draft",
+     {OPTION(SOQ_OPT_STRING, "policy", "snapkv", .help = "The plugin that decides which entries of the lossy view stay.")}},
+    {"draft", {OPTION(SOQ_OPT_STRING, "codec", "f16", .help = "The plugin that stores keys and values of the lossy view.")}},
+    {"draft", {OPTION(SOQ_OPT_STRING, "codec_k", "", .help = "The plugin that stores its keys, in place of codec.")}},
+    {"draft", {OPTION(SOQ_OPT_STRING, "codec_v", "", .help = "The plugin that stores its values, in place of codec.")}},
 };
 const size_t soq__core_key_count = COUNT(soq__core_keys);
 

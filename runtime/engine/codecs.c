@@ -8,11 +8,16 @@
 #include "config/settings.h"
 #include "model/fingerprint.h"
 
-const char *soq__codec_setting(const struct soq__settings *settings, const char *key)
+const char *soq__codec_setting(const struct soq__settings *settings, const char *section, const char *key)
 {
-    const char *name = soq__settings_string(settings, "kv", key);
+    const char *name = soq__settings_string(settings, section, key);
 
-    return *name ? name : soq__settings_string(settings, "kv", "codec");
+    return *name ? name : soq__settings_string(settings, section, "codec");
+}
+
+static const char *section_of(enum soq__kv_view view)
+{
+    return view == SOQ__KV_FULL ? "kv" : "draft";
 }
 
 /* ---- The model ----------------------------------------------------------------------------------------------------------- */
@@ -82,12 +87,12 @@ static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *
 }
 
 /* What stores the keys or the values of a layer. */
-static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p, uint32_t layer, enum soq__layer_part part,
-                    uint32_t *index_out, struct soq_error *err)
+static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p, enum soq__kv_view view, uint32_t layer,
+                    enum soq__layer_part part, uint32_t *index_out, struct soq_error *err)
 {
     const char *key = part == SOQ__LAYER_CODEC_K ? "codec_k" : "codec_v";
-    const struct soq__layer_rule *rule = p->layers->of[part][layer];
-    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, key);
+    const struct soq__layer_rule *rule = view == SOQ__KV_FULL ? p->layers->of[part][layer] : NULL;
+    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, section_of(view), key);
     bool windowed = soq__layer_is_windowed(p->hparams, layer);
     uint32_t i = 0;
     int rc = 0;
@@ -102,7 +107,7 @@ static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p
     if (rc && rule)
         soq__layer_rule_blame(rule, err);
     else if (rc)
-        soq__fail_prefix(err, "[kv] %s = %s", key, words);
+        soq__fail_prefix(err, "[%s] %s = %s", section_of(view), key, words);
     return rc;
 }
 
@@ -114,43 +119,57 @@ static int check_codec(const struct soq__kv_codec *codec, const struct soq__kv_p
     if (!(codec->ops->traits & SOQ_CODEC_NEEDS_POSITIONS) || !soq__kv_selects(policy))
         return 0;
     return soq__fail(err, SOQ_EUNSUPPORTED,
-                     "[kv] codec = %s with policy = %s: layer %u: the codec must know the position of every entry, and those "
+                     "[%s] codec = %s with policy = %s: layer %u: the codec must know the position of every entry, and those "
                      "that the policy selects stand anywhere; use another codec, or the policy full, window or streaming",
-                     codec->name, policy->name, layer);
+                     section_of(policy->view), codec->name, policy->name, layer);
 }
 
-static int check_layer(const struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
+static int check_layer(const struct soq__codecs *cs, const struct soq__policies *policies, enum soq__kv_view view,
                        uint32_t layer, struct soq_error *err)
 {
-    const struct soq__kv_policy *policy = &policies->kv[policies->of_layer[layer]];
-    int rc;
+    const struct soq__kv_policy *policy = &policies->kv[policies->of_layer[view][layer]];
+    int rc = check_codec(&cs->kv[cs->of_layer[view][layer].key], policy, layer, err);
 
-    if (soq__layer_is_windowed(p->hparams, layer)) /* policies leave it alone */
-        return 0;
-    rc = check_codec(&cs->kv[cs->of_layer[layer].key], policy, layer, err);
-    return rc ? rc : check_codec(&cs->kv[cs->of_layer[layer].value], policy, layer, err);
+    return rc ? rc : check_codec(&cs->kv[cs->of_layer[view][layer].value], policy, layer, err);
 }
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
+
+/* Policies leave layers with a window of the model's own alone, and the lossy view has nothing of its own there. */
+static int init_layer(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
+                      enum soq__kv_view view, uint32_t layer, struct soq_error *err)
+{
+    bool windowed = soq__layer_is_windowed(p->hparams, layer);
+    struct soq__kv_codec_pair *pair = &cs->of_layer[view][layer];
+    int rc;
+
+    if (windowed && view == SOQ__KV_LOSSY) {
+        *pair = cs->of_layer[SOQ__KV_FULL][layer];
+        return 0;
+    }
+    rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_K, &pair->key, err);
+    if (!rc)
+        rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_V, &pair->value, err);
+    return rc || windowed ? rc : check_layer(cs, policies, view, layer, err);
+}
 
 int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
                      struct soq_error *err)
 {
     uint32_t n_layers = p->hparams->n_layers;
-    int rc = 0;
+    int n_views = p->lossy ? 2 : 1, rc = 0;
 
-    *cs = (struct soq__codecs){.of_layer = soq__alloc_zero(n_layers, sizeof *cs->of_layer)};
-    if (!cs->of_layer)
-        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    *cs = (struct soq__codecs){0};
+    for (int view = 0; view < n_views; view++) {
+        cs->of_layer[view] = soq__alloc_zero(n_layers, sizeof *cs->of_layer[view]);
+        if (!cs->of_layer[view])
+            return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    }
     for (int windowed = 0; !rc && windowed < 2; windowed++)
         rc = shape_init(&cs->shapes[windowed], p, windowed, err);
-    for (uint32_t l = 0; !rc && l < n_layers; l++) {
-        rc = codec_of(cs, p, l, SOQ__LAYER_CODEC_K, &cs->of_layer[l].key, err);
-        if (!rc)
-            rc = codec_of(cs, p, l, SOQ__LAYER_CODEC_V, &cs->of_layer[l].value, err);
-        if (!rc)
-            rc = check_layer(cs, p, policies, l, err);
-    }
+    for (int view = 0; view < n_views; view++)
+        for (uint32_t l = 0; !rc && l < n_layers; l++)
+            rc = init_layer(cs, p, policies, (enum soq__kv_view)view, l, err);
     return rc;
 }
 
@@ -163,6 +182,7 @@ void soq__codecs_done(struct soq__codecs *cs)
     }
     for (int windowed = 0; windowed < 2; windowed++)
         soq__free(cs->shapes[windowed].inv_freq);
-    soq__free(cs->of_layer);
+    for (int view = 0; view < SOQ__KV_VIEWS; view++)
+        soq__free(cs->of_layer[view]);
     *cs = (struct soq__codecs){0};
 }

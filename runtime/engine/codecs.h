@@ -1,4 +1,5 @@
-/* The codecs that store a model's cache: those of [kv] codec, codec_k and codec_v, and what [kv.layers] puts in their place. */
+/* The codecs that store a model's cache: those of [kv] codec, codec_k and codec_v, what [kv.layers] puts in their place, and
+ * where there is a lossy view, those of [draft]. */
 #ifndef SOQ_ENGINE_CODECS_H
 #define SOQ_ENGINE_CODECS_H
 
@@ -20,8 +21,8 @@ struct soq__codecs {
     bool windowed[SOQ__KV_CODECS_MAX];
     struct soq__kv_codec kv[SOQ__KV_CODECS_MAX]; /* as the layout takes them */
     uint32_t n;
-    struct soq__kv_codec_pair *of_layer; /* [n_layers] owned */
-    struct soq__codec_shape shapes[2];   /* by `windowed` */
+    struct soq__kv_codec_pair *of_layer[SOQ__KV_VIEWS]; /* [n_layers] owned; NULL: there is no such view */
+    struct soq__codec_shape shapes[2];                  /* by `windowed` */
 };
 
 /* Initialises the codecs and tells them the model; refuses those that do not go with the policies. Needs done() even if it
@@ -30,7 +31,7 @@ int soq__codecs_init(struct soq__codecs *codecs, const struct soq__policies_para
                      const struct soq__policies *policies, struct soq_error *err);
 void soq__codecs_done(struct soq__codecs *codecs);
 
-/* [kv] codec_k or codec_v, which is codec unless it says more. */
-const char *soq__codec_setting(const struct soq__settings *settings, const char *key);
+/* codec_k or codec_v of [kv] or [draft], which is codec unless it says more. */
+const char *soq__codec_setting(const struct soq__settings *settings, const char *section, const char *key);
 
 #endif

@@ -1,5 +1,6 @@
 /* Putting an engine together from a model and the plugins that the configuration names; waiting for a job. */
 #include "engine/engine.h"
+#include "engine/draft.h"
 #include "engine/draw.h"
 #include "engine/identity.h"
 #include "engine/jobs.h"
@@ -12,6 +13,11 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "config/settings.h"
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 
 /* ---- Plugins --------------------------------------------------------------------------------------------------------- */
 
@@ -36,6 +42,7 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
         .hparams = &e->model->hparams,
         .layers = &layers,
         .model = e->model,
+        .lossy = e->drafting.on,
         .context = e->context,
     };
     int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, err);
@@ -45,7 +52,7 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
     if (!rc)
         rc = soq__codecs_init(&e->codecs, &params, &e->policies, err);
     soq__layer_rules_done(&layers);
-    return rc;
+    return rc ? rc : soq__drafting_check(e, err);
 }
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
@@ -93,9 +100,9 @@ static struct soq__kv_layout_params layout_params(const struct soq__engine *e, c
         .hparams = &e->model->hparams,
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = e->policies.kv,
-        .layer_policy = e->policies.of_layer,
+        .layer_policy = {e->policies.of_layer[SOQ__KV_FULL], e->policies.of_layer[SOQ__KV_LOSSY]},
         .codecs = e->codecs.kv,
-        .layer_codecs = e->codecs.of_layer,
+        .layer_codecs = {e->codecs.of_layer[SOQ__KV_FULL], e->codecs.of_layer[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
         .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };
@@ -105,14 +112,16 @@ static struct soq__kv_layout_params layout_params(const struct soq__engine *e, c
 static int init_layout(struct soq__engine *e, struct soq__kv_layout_params *lp, struct soq_error *err)
 {
     uint32_t n_layers = e->model->hparams.n_layers;
-    uint8_t *owners = soq__alloc_array(n_layers, 1);
+    uint8_t *owners = soq__alloc_array(n_layers, SOQ__KV_VIEWS);
     int rc;
 
     if (!owners)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
-    for (uint32_t l = 0; l < n_layers; l++)
-        owners[l] = e->net.layers[l].places.at[SOQ_OP_ATTENTION];
-    lp->owners = owners;
+    for (uint32_t view = 0; view < SOQ__KV_VIEWS; view++) {
+        lp->owners[view] = owners + view * n_layers;
+        for (uint32_t l = 0; l < n_layers; l++)
+            owners[view * n_layers + l] = (uint8_t)e->net.layers[l].views[view].at;
+    }
     rc = soq__kv_layout_init(&e->layout, lp, err);
     soq__free(owners);
     return rc;
@@ -140,7 +149,7 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
         .policies = e->policies.kv,
         .n_policies = e->policies.n,
         .context = e->context,
-        .chunk = e->chunk,
+        .chunk = max_u32(e->chunk, 1 + e->drafting.most),
         .max_slots = e->max_sequences,
     };
     int rc;
@@ -258,11 +267,6 @@ static int all_cancelled(void *arg)
     return e->n_in_flight > 0;
 }
 
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
 static void read_settings(struct soq__engine *e, const struct soq__engine_params *p)
 {
     uint32_t trained = e->model->hparams.context_train;
@@ -276,8 +280,9 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
     e->max_sequences = (uint32_t)soq__settings_int(p->settings, "engine", "max_sequences");
     e->step_tokens = (uint32_t)soq__settings_int(p->settings, "engine", "step_tokens");
     e->chunk = (uint32_t)soq__settings_int(p->settings, "engine", "chunk");
-    e->max_rows = max_u32(e->step_tokens, e->max_sequences);
-    e->max_outputs = max_u32(e->max_sequences, p->max_outputs);
+    soq__drafting_init(e, p->settings);
+    e->max_rows = max_u32(e->step_tokens, e->max_sequences * (1 + e->drafting.most));
+    e->max_outputs = max_u32(e->max_sequences * (1 + e->drafting.most), p->max_outputs);
 }
 
 static int init_scratch(struct soq__engine *e, struct soq_error *err)
@@ -466,6 +471,8 @@ void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *dr
     job->was_admitted = false;
     job->first_token = job->last_token = job->prompt_done = job->started;
     job->rc = check_job(e, job);
+    if (!job->rc)
+        job->rc = soq__drafts_open(e, job, &job->err);
     if (job->rc)
         return;
     pthread_mutex_lock(&e->lock);
@@ -474,4 +481,5 @@ void soq__engine_run(struct soq__engine *e, struct soq__job *job, soq__drain *dr
         see_through(e, job, drain, drain_arg);
     pthread_cond_broadcast(&e->changed); /* whoever waits may have to take over the stepping */
     pthread_mutex_unlock(&e->lock);
+    soq__drafts_close(job);
 }

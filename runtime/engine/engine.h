@@ -61,6 +61,8 @@ struct soq__job {
     enum { SOQ__JOB_QUEUED, SOQ__JOB_RUNNING, SOQ__JOB_DONE } state;
     uint32_t n_cached, n_generated;
     uint32_t n_prefix;              /* of n_cached, from the prefix index */
+    uint32_t n_steps;               /* that gave tokens */
+    uint32_t n_drafted, n_accepted; /* tokens that the lossy view proposed; of these, those that became the answer's */
     struct soq__kv_stats kv_before; /* of the sequence when the job was enqueued */
     int reason;                     /* enum soq_reason */
     int rc;
@@ -73,6 +75,10 @@ struct soq__job {
     uint32_t step_rows, step_outputs, first_output; /* in the step being planned */
     struct soq_sampled drawn;                       /* the token after it, with draw_rc 0 */
     int draw_rc;
+    uint32_t n_drafts;   /* of step_rows, the last ones: tokens behind the sequence's known ones */
+    uint32_t n_wanted;   /* drafts, next time */
+    float *drafted_from; /* [most][n_vocab] distributions of the step's drafts; owned; NULL: they are not needed */
+    float *decided_from; /* [n_vocab] scratch likewise */
 };
 
 struct soq__engine_params {
@@ -110,6 +116,12 @@ struct soq__engine {
         uint64_t n_dropped;   /* sequences whose blocks were dropped so far, to be computed again */
         uint64_t round;       /* searches for room so far */
     } preempt;
+    struct {
+        bool on;       /* the cache has a lossy view */
+        bool adapts;   /* the number of drafts follows their acceptance */
+        bool by_ratio; /* of probabilities; else a draft must be the token that is drawn anyway */
+        uint32_t most; /* drafts of a sequence at a time */
+    } drafting;
     struct soq__net net;
     struct soq__step_builder step;
     uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;

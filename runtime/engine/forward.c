@@ -59,7 +59,8 @@ static void head(const struct pass *p)
         softcap(p, p->hp->logit_softcap, p->logits);
 }
 
-static struct pass pass_of(const struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step)
+static struct pass pass_of(const struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step,
+                           enum soq__kv_view view)
 {
     uint32_t rows = step->n_rows, outputs = step->n_outputs;
 
@@ -68,6 +69,7 @@ static struct pass pass_of(const struct soq__net *net, const struct soq__kv_cach
         .hp = &net->model->hparams,
         .kv = kv,
         .exec = net->exec,
+        .view = view,
         .x = soq__rows(net->x, rows),
         .h = soq__rows(net->h, rows),
         .q = soq__rows(net->q, rows),
@@ -82,9 +84,10 @@ static struct pass pass_of(const struct soq__net *net, const struct soq__kv_cach
     };
 }
 
-int soq__forward(struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step, struct soq_error *err)
+int soq__forward(struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step, enum soq__kv_view view,
+                 struct soq_error *err)
 {
-    const struct pass p = pass_of(net, kv, step);
+    const struct pass p = pass_of(net, kv, step, view);
 
     soq__exec_begin(net->exec, step, err);
     embed(&p, p.x);

@@ -238,6 +238,10 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
         .kv_bytes = soq__kv_seq_bytes(&j->seq->kv),
         .kv_evicted = j->seq->kv.stats.evicted - j->kv_before.evicted,
         .kv_freed = j->seq->kv.stats.freed - j->kv_before.freed,
+        .steps = j->n_steps,
+        .drafted_tokens = j->n_drafted,
+        .accepted_tokens = j->n_accepted,
+        .kv_draft_bytes = soq__kv_draft_bytes(&j->seq->kv),
     };
 
     return soq__struct_out(result, &full, "soq_result", err);

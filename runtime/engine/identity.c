@@ -36,14 +36,22 @@ static void write_codec(const struct soq__engine *e, const char *what, uint32_t 
     write_plugin(&e->codecs.roles[index], out);
 }
 
-static void write_codecs(const struct soq__engine *e, struct soq_buf *out)
+/* Of the lossy view behind "draft ". */
+static void write_codecs(const struct soq__engine *e, enum soq__kv_view view, struct soq_buf *out)
 {
     for (uint32_t l = 0; l < e->layout.n_layers; l++) {
-        const struct soq__kv_codec_pair *c = &e->codecs.of_layer[l], *before = l ? c - 1 : c;
+        const struct soq__kv_codec_pair *c = &e->codecs.of_layer[view][l], *before = l ? c - 1 : c;
 
-        write_codec(e, "codec_k", l, c->key, before->key, out);
-        write_codec(e, "codec_v", l, c->value, before->value, out);
+        write_codec(e, view == SOQ__KV_FULL ? "codec_k" : "draft codec_k", l, c->key, before->key, out);
+        write_codec(e, view == SOQ__KV_FULL ? "codec_v" : "draft codec_v", l, c->value, before->value, out);
     }
+}
+
+static void write_layers(const struct soq__engine *e, enum soq__kv_view view, struct soq_buf *out)
+{
+    soq__buf_puts(out, view == SOQ__KV_FULL ? "\nlayers =" : "\ndraft layers =");
+    for (uint32_t l = 0; l < e->layout.n_layers; l++)
+        soq__buf_printf(out, " %u", e->policies.of_layer[view][l]);
 }
 
 int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
@@ -55,14 +63,14 @@ int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct
         return rc;
     write_model(&model, out);
     soq__buf_printf(out, "block_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
-    write_codecs(e, out);
+    for (uint32_t view = 0; view < e->layout.n_views; view++)
+        write_codecs(e, view, out);
     for (uint32_t i = 0; i < e->policies.n; i++) {
         soq__buf_puts(out, "\npolicy = ");
         write_plugin(&e->policies.roles[i], out);
     }
-    soq__buf_puts(out, "\nlayers =");
-    for (uint32_t l = 0; l < e->model->hparams.n_layers; l++)
-        soq__buf_printf(out, " %u", e->policies.of_layer[l]);
+    for (uint32_t view = 0; view < e->layout.n_views; view++)
+        write_layers(e, view, out);
     soq__buf_putc(out, '\n');
     return soq__buf_ok(out) ? 0 : soq__fail(err, SOQ_ENOMEM, "out of memory for what the cache depends on");
 }

@@ -66,21 +66,37 @@ static uint32_t attention_flags(const struct soq__hparams *hp, const struct soq_
     return flags;
 }
 
+/* The policy that rules a layer in a view; NULL: none, since the layer has a window of the model's own. */
+static const struct soq__kv_policy *policy_of(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer)
+{
+    return soq__layer_is_windowed(&p->model->hparams, layer) ? NULL : &p->policies->kv[p->policies->of_layer[view][layer]];
+}
+
+/* The full view tells the mass that a policy of the lossy one wants. */
+static bool tells_other(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer)
+{
+    const struct soq__kv_policy *other =
+        view == SOQ__KV_FULL && p->policies->of_layer[SOQ__KV_LOSSY] ? policy_of(p, SOQ__KV_LOSSY, layer) : NULL;
+
+    return other && soq__kv_weighs(other);
+}
+
 /* Attention and append go together: who attends holds the layer's cache. */
-static int place_attention(struct soq__placement *pl, const struct soq__net_params *p, uint32_t layer,
-                           struct soq__op_places *places, uint32_t home, struct soq_error *err)
+static int place_attention(struct soq__placement *pl, const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer,
+                           struct soq__net_layer *l, struct soq_error *err)
 {
     const struct soq__hparams *hp = &p->model->hparams;
-    const struct soq__kv_policy *policy =
-        soq__layer_is_windowed(hp, layer) ? NULL : &p->policies->kv[p->policies->of_layer[layer]];
+    const struct soq__kv_policy *policy = policy_of(p, view, layer);
+    const char *section = view == SOQ__KV_FULL ? "kv" : "draft";
     uint32_t heads = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS ? 1 : hp->n_kv_heads;
     struct soq__kv_group_layout stored = {0};
     struct soq_op_desc desc;
-    int rc = soq__kv_planes_init(&stored, p->layout, layer, err);
+    int rc = soq__kv_planes_init(&stored, p->layout, view, layer, err);
 
     if (rc)
         return rc;
     desc = (struct soq_op_desc){
+        .struct_size = sizeof desc,
         .op = SOQ_OP_ATTENTION,
         .head_dim_k = hp->head_dim_k,
         .head_dim_v = hp->head_dim_v,
@@ -90,23 +106,36 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
         .key_dtype = stored.planes[0].format.dtype,
         .value_format = stored.planes[1].format.kind,
         .value_dtype = stored.planes[1].format.dtype,
-        .flags = attention_flags(hp, policy),
+        .flags = attention_flags(hp, policy) | (tells_other(p, view, layer) ? SOQ_OPDESC_MASS : 0u),
         .packed_key = stored.packs ? &stored.packed[0].format : NULL,
         .packed_value = stored.packs ? &stored.packed[1].format : NULL,
     };
-    rc = place_op(pl, home, desc, places, err);
+    rc = soq__place(pl, l->home, view == SOQ__KV_FULL ? NULL : "lossy.attention", &desc, &l->views[view].at, err);
     if (rc && stored.packs)
         soq__fail_prefix(err,
-                         "[kv] codec_k = %s, codec_v = %s pack blocks, which needs more of a backend than attention; another "
+                         "[%s] codec_k = %s, codec_v = %s pack blocks, which needs more of a backend than attention; another "
                          "one of [backend] use may have it, else use the codec f16: layer %u",
-                         p->layout->codecs[stored.codecs.key].name, p->layout->codecs[stored.codecs.value].name, layer);
+                         section, p->layout->codecs[stored.codecs.key].name, p->layout->codecs[stored.codecs.value].name,
+                         layer);
     if (rc && policy && policy->plan.needs)
         soq__fail_prefix(err,
-                         "[kv] policy = %s selects entries, which needs more of a backend than attention; another one of "
+                         "[%s] policy = %s selects entries, which needs more of a backend than attention; another one of "
                          "[backend] use may have it, else use the policy full or window: layer %u",
-                         policy->name, layer);
-    places->at[SOQ_OP_KV_APPEND] = places->at[SOQ_OP_ATTENTION];
-    places->placed |= 1u << SOQ_OP_KV_APPEND;
+                         section, policy->name, layer);
+    return rc;
+}
+
+/* Over each view. What is placed where is told of the full one. */
+static int place_views(struct soq__placement *pl, const struct soq__net_params *p, uint32_t layer, struct soq__net_layer *l,
+                       struct soq_error *err)
+{
+    int rc = 0;
+
+    for (int view = 0; !rc && view < SOQ__KV_VIEWS; view++)
+        if (p->policies->of_layer[view])
+            rc = place_attention(pl, p, (enum soq__kv_view)view, layer, l, err);
+    l->places.at[SOQ_OP_ATTENTION] = l->places.at[SOQ_OP_KV_APPEND] = (uint8_t)l->views[SOQ__KV_FULL].at;
+    l->places.placed |= 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND;
     return rc;
 }
 
@@ -134,7 +163,7 @@ static int place_layer(struct soq__net *net, struct soq__placement *pl, const st
     }
     for (size_t i = 0; !rc && i < sizeof ops / sizeof ops[0]; i++)
         rc = place_op(pl, layer->home, ops[i], &layer->places, err);
-    return rc ? rc : place_attention(pl, p, l, &layer->places, layer->home, err);
+    return rc ? rc : place_views(pl, p, l, layer, err);
 }
 
 /* Before the first layer and after the last: at the homes of these. */
@@ -246,8 +275,8 @@ static int load_layer(struct loader *ld, uint32_t l, const struct soq__kv_layout
     struct soq__net_layer *layer = &ld->net->layers[l];
     int rc = 0;
 
-    layer->parts = layout->parts + layout->first_part[l];
-    layer->n_parts = layout->first_part[l + 1] - layout->first_part[l];
+    for (uint32_t view = 0; view < layout->n_views; view++)
+        layer->views[view].parts = soq__kv_parts(layout, view, l, &layer->views[view].n_parts);
     layer->windowed = soq__layer_is_windowed(&m->hparams, l);
     for (int i = 0; !rc && i < SOQ__N_LAYER_TENSORS; i++)
         if (m->layers[l].tensors[i])

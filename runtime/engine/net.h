@@ -18,12 +18,18 @@ struct soq__op_places {
     uint32_t placed; /* bit per op */
 };
 
+/* A layer's part of a view of the cache. */
+struct soq__layer_view {
+    const struct soq__kv_part *parts; /* [n_parts] its kv heads by KV group; not owned */
+    uint32_t n_parts;                 /* 0: there is no such view */
+    uint32_t at;                      /* instance that attends over it, and holds it */
+};
+
 struct soq__net_layer {
     struct soq__weight weights[SOQ__N_LAYER_TENSORS]; /* by enum soq__layer_tensor */
     struct soq__op_places places;
-    uint32_t home;                    /* instance that the layer was given to */
-    const struct soq__kv_part *parts; /* [n_parts] its kv heads by KV group; not owned */
-    uint32_t n_parts;
+    uint32_t home; /* instance that the layer was given to */
+    struct soq__layer_view views[SOQ__KV_VIEWS];
     bool windowed;
 };
 
@@ -75,7 +81,9 @@ static inline struct soq_view soq__rows(struct soq_view view, uint32_t n)
     return view;
 }
 
-/* One forward pass over all rows of the step; afterwards net->logits holds a row for each of its outputs. */
-int soq__forward(struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step, struct soq_error *err);
+/* One forward pass over all rows of the step; afterwards net->logits holds a row for each of its outputs. Rows attend over one
+ * view of the cache; those of the full view are written to the lossy one, too. */
+int soq__forward(struct soq__net *net, const struct soq__kv_cache *kv, const struct soq_step *step, enum soq__kv_view view,
+                 struct soq_error *err);
 
 #endif

@@ -10,6 +10,7 @@ struct pass {
     const struct soq__hparams *hp;
     const struct soq__kv_cache *kv;
     struct soq__exec *exec;
+    enum soq__kv_view view;        /* that rows attend over */
     struct soq_view x, h;          /* [rows, width] */
     struct soq_view q, k, v, a;    /* [rows, heads * head_dim] */
     struct soq_view gate, up;      /* [rows, ff] */
@@ -103,28 +104,41 @@ static inline struct soq_view heads_of(struct soq_view x, uint32_t first, uint32
     return x;
 }
 
-/* k and v of every row go to its place in the cache, in each group that holds some of the layer's heads. */
+/* k and v of every row go to its place in a group that holds some of the layer's heads. */
+static inline void kv_append_to(const struct pass *p, uint32_t at, const struct soq__kv_part *part, struct soq_view k,
+                                struct soq_view v)
+{
+    soq__exec_kv_append(p->exec, at,
+                        SOQ__ARGS(soq_kv_append_args, .layer = part->index, .group = p->kv->groups[part->group].handle,
+                                  .k = heads_of(k, part->first_head, part->n_heads, p->hp->head_dim_k),
+                                  .v = heads_of(v, part->first_head, part->n_heads, p->hp->head_dim_v)));
+}
+
+/* k and v of every row go to the cache: drafts to the lossy view, all others to both. */
 static inline void kv_append(const struct pass *p, const struct soq__net_layer *l, struct soq_view k, struct soq_view v)
 {
-    for (const struct soq__kv_part *part = l->parts; part < l->parts + l->n_parts; part++)
-        soq__exec_kv_append(p->exec, l->places.at[SOQ_OP_KV_APPEND],
-                            SOQ__ARGS(soq_kv_append_args, .layer = part->index, .group = p->kv->groups[part->group].handle,
-                                      .k = heads_of(k, part->first_head, part->n_heads, p->hp->head_dim_k),
-                                      .v = heads_of(v, part->first_head, part->n_heads, p->hp->head_dim_v)));
+    for (int i = p->view; i < SOQ__KV_VIEWS; i++) {
+        const struct soq__layer_view *view = &l->views[i];
+
+        for (uint32_t j = 0; j < view->n_parts; j++)
+            if (i == (int)p->view || !soq__kv_is_shared(p->kv->layout, &view->parts[j])) /* not twice */
+                kv_append_to(p, view->at, &view->parts[j], k, v);
+    }
 }
 
 /* out = softmax(scale * q K) V over what each row sees of its sequence's cache, itself included; where a policy asked for it,
  * the attention mass of rows too */
 static inline void attention(const struct pass *p, const struct soq__net_layer *l, struct soq_view q, struct soq_view out)
 {
+    const struct soq__layer_view *view = &l->views[p->view];
     uint32_t shared = p->hp->n_heads / p->hp->n_kv_heads; /* query heads of a kv head */
 
-    for (const struct soq__kv_part *part = l->parts; part < l->parts + l->n_parts; part++) {
+    for (const struct soq__kv_part *part = view->parts; part < view->parts + view->n_parts; part++) {
         const struct soq__kv_group *group = &p->kv->groups[part->group];
         uint32_t first = part->first_head * shared, n = part->n_heads * shared;
 
         soq__exec_attention(
-            p->exec, l->places.at[SOQ_OP_ATTENTION],
+            p->exec, view->at,
             SOQ__ARGS(soq_attention_args, .layer = part->index, .group = group->handle, .n_heads = n,
                       .n_kv_heads = part->n_heads, .head_dim_k = p->hp->head_dim_k, .head_dim_v = p->hp->head_dim_v,
                       .scale = p->hp->attn_scale, .softcap = p->hp->attn_softcap, .window = group->layout->window,

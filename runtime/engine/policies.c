@@ -61,17 +61,15 @@ int soq__policy_plan(const struct soq__role_instance *policy, const struct soq__
     else if (!rc && plan.grid > block_tokens)
         rc = soq__fail(err, SOQ_EUNSUPPORTED, "its grid is %u tokens, but entries go every block_tokens = %u at the latest",
                        plan.grid, block_tokens);
-    if (rc) {
-        soq__fail_prefix(err, "[kv] policy = %s", policy->plugin->name);
-        return rc;
-    }
-    *plan_out = plan;
-    return 0;
+    if (!rc)
+        *plan_out = plan;
+    return rc;
 }
 
 /* ---- Instances ----------------------------------------------------------------------------------------------------------- */
 
-static int add_policy(struct soq__policies *ps, const struct soq__policies_params *p, const char *words, struct soq_error *err)
+static int add_policy(struct soq__policies *ps, const struct soq__policies_params *p, enum soq__kv_view view, const char *words,
+                      struct soq_error *err)
 {
     uint32_t i = ps->n, block_tokens = (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens");
     struct soq__role_instance *role = &ps->roles[i];
@@ -89,21 +87,21 @@ static int add_policy(struct soq__policies *ps, const struct soq__policies_param
         rc = soq__role_overlay(p->registry, p->settings, SOQ_ROLE_KV_POLICY, &text, overlay, err);
     if (!rc)
         rc = soq__role_init(role, p->registry, *overlay ? *overlay : p->settings, SOQ_ROLE_KV_POLICY, text.name, p->host, err);
-    if (rc)
-        soq__fail_prefix(err, "[kv] policy = %s", text.name);
     ps->n++; /* done() is to see it, whatever there is of it */
     if (!rc)
         rc = soq__policy_plan(role, p->hparams, p->context, block_tokens, &plan, err);
-    if (!rc)
+    if (rc)
+        soq__fail_prefix(err, "[%s] policy = %s", view == SOQ__KV_FULL ? "kv" : "draft", text.name);
+    else
         ps->kv[i] = (struct soq__kv_policy){
-            .ops = role->plugin->ops.kv_policy, .self = role->self, .plan = plan, .name = role->plugin->name};
+            .ops = role->plugin->ops.kv_policy, .self = role->self, .plan = plan, .name = role->plugin->name, .view = view};
     soq__role_text_done(&text);
     return rc;
 }
 
 /* The instance of "NAME key:value ...". */
-static int policy_of(struct soq__policies *ps, const struct soq__policies_params *p, const char *words, uint32_t *index_out,
-                     struct soq_error *err)
+static int policy_of(struct soq__policies *ps, const struct soq__policies_params *p, enum soq__kv_view view, const char *words,
+                     uint32_t *index_out, struct soq_error *err)
 {
     uint32_t i = 0;
     int rc = 0;
@@ -113,32 +111,52 @@ static int policy_of(struct soq__policies *ps, const struct soq__policies_params
     if (i == SOQ__KV_POLICIES_MAX)
         rc = soq__fail(err, SOQ_ELIMIT, "more than %d different policies", SOQ__KV_POLICIES_MAX);
     else if (i == ps->n)
-        rc = add_policy(ps, p, words, err);
+        rc = add_policy(ps, p, view, words, err);
     *index_out = i;
     return rc;
 }
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
 
-int soq__policies_init(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
+static int init_full(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
 {
-    uint32_t n_layers = p->hparams->n_layers, standard;
-    int rc;
+    uint32_t standard;
+    int rc = policy_of(ps, p, SOQ__KV_FULL, soq__settings_string(p->settings, "kv", "policy"), &standard, err);
 
-    *ps = (struct soq__policies){.of_layer = soq__alloc_zero(n_layers, sizeof *ps->of_layer)};
-    if (!ps->of_layer)
-        return soq__fail(err, SOQ_ENOMEM, "out of memory");
-    rc = policy_of(ps, p, soq__settings_string(p->settings, "kv", "policy"), &standard, err);
-    for (uint32_t l = 0; !rc && l < n_layers; l++) {
+    for (uint32_t l = 0; !rc && l < p->hparams->n_layers; l++) {
         const struct soq__layer_rule *rule = p->layers->of[SOQ__LAYER_POLICY][l];
 
         if (!rule)
             continue;
-        rc = policy_of(ps, p, rule->words[SOQ__LAYER_POLICY], &ps->of_layer[l], err);
+        rc = policy_of(ps, p, SOQ__KV_FULL, rule->words[SOQ__LAYER_POLICY], &ps->of_layer[SOQ__KV_FULL][l], err);
         if (rc)
             soq__layer_rule_blame(rule, err);
     }
     return rc;
+}
+
+static int init_lossy(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
+{
+    uint32_t index;
+    int rc = policy_of(ps, p, SOQ__KV_LOSSY, soq__settings_string(p->settings, "draft", "policy"), &index, err);
+
+    for (uint32_t l = 0; !rc && l < p->hparams->n_layers; l++)
+        ps->of_layer[SOQ__KV_LOSSY][l] = index;
+    return rc;
+}
+
+int soq__policies_init(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
+{
+    int n_views = p->lossy ? 2 : 1, rc;
+
+    *ps = (struct soq__policies){0};
+    for (int view = 0; view < n_views; view++) {
+        ps->of_layer[view] = soq__alloc_zero(p->hparams->n_layers, sizeof *ps->of_layer[view]);
+        if (!ps->of_layer[view])
+            return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    }
+    rc = init_full(ps, p, err);
+    return rc || !p->lossy ? rc : init_lossy(ps, p, err);
 }
 
 void soq__policies_done(struct soq__policies *ps)
@@ -148,6 +166,7 @@ void soq__policies_done(struct soq__policies *ps)
         soq__settings_free(ps->overlays[i]);
         soq__free(ps->words[i]);
     }
-    soq__free(ps->of_layer);
+    for (int view = 0; view < SOQ__KV_VIEWS; view++)
+        soq__free(ps->of_layer[view]);
     *ps = (struct soq__policies){0};
 }

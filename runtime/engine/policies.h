@@ -1,4 +1,5 @@
-/* The policies that rule a model's cache: the one of [kv] policy, and what [kv.layers] puts in its place for some layers. */
+/* The policies that rule a model's cache: the one of [kv] policy, what [kv.layers] puts in its place for some layers, and where
+ * there is a lossy view, that of [draft]. */
 #ifndef SOQ_ENGINE_POLICIES_H
 #define SOQ_ENGINE_POLICIES_H
 
@@ -14,6 +15,7 @@ struct soq__policies_params {
     const struct soq__hparams *hparams;
     const struct soq__layer_rules *layers; /* used by init() only */
     const struct soq__model *model;        /* for its fingerprint */
+    bool lossy;                            /* a view for drafts is wanted, too */
     uint32_t context;
 };
 
@@ -24,7 +26,7 @@ struct soq__policies {
     char *words[SOQ__KV_POLICIES_MAX];                    /* "NAME key:value ..." */
     struct soq__kv_policy kv[SOQ__KV_POLICIES_MAX];       /* as the cache takes them, with their plans */
     uint32_t n;                                           /* the first is that of [kv] */
-    uint32_t *of_layer;                                   /* [n_layers] index; owned */
+    uint32_t *of_layer[SOQ__KV_VIEWS];                    /* [n_layers] index; owned; NULL: there is no such view */
 };
 
 /* Initialises the policies and asks each for its plan; refuses plans that make no sense or that this release cannot carry out.

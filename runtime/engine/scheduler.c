@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/admit.h"
+#include "engine/draft.h"
 #include "engine/draw.h"
 #include "engine/jobs.h"
 
@@ -65,6 +66,11 @@ static uint32_t outputs_of(const struct soq__job *job, uint32_t n)
     return sample;
 }
 
+/* What the jobs planned so far take of the step. */
+struct planned {
+    uint32_t rows, outputs, seqs;
+};
+
 /* Rows of a prompt that fit into what is left of the step. */
 static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *job, uint32_t rows_left, uint32_t outputs_left)
 {
@@ -75,30 +81,34 @@ static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *j
     return n;
 }
 
-static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n)
+/* n known tokens, then drafts. */
+static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n, uint32_t n_drafts, struct planned *planned)
 {
     int rc;
 
     if (!n)
         return;
-    rc = soq__kv_prepare(&job->seq->kv, n, &job->err);
+    rc = soq__kv_prepare(&job->seq->kv, n + n_drafts, &job->err);
     if (rc) {
         soq__job_failed(e, job, rc, &job->err);
         return;
     }
-    job->step_rows = n;
-    job->step_outputs = outputs_of(job, n);
+    job->n_drafts = n_drafts;
+    job->step_rows = n + n_drafts;
+    job->step_outputs = outputs_of(job, n) + n_drafts;
+    planned->rows += job->step_rows;
+    planned->outputs += job->step_outputs;
+    planned->seqs++;
     e->in_flight[e->n_in_flight++] = &job->seq->cancelled;
-    job->first_output =
-        soq__step_add(&e->step, &job->seq->kv, job->seq->tokens + job->seq->kv.n_committed, n, job->step_outputs);
 }
 
-/* Decode rows first, so that nobody's stream stalls behind a long prompt; then prompts in order of arrival. */
+/* Decode rows first, so that nobody's stream stalls behind a long prompt; then prompts in order of arrival. For decode rows and
+ * their drafts there is always room. */
 static void plan(struct soq__engine *e)
 {
+    struct planned planned = {0};
     struct soq__job *next;
 
-    soq__step_reset(&e->step);
     e->n_in_flight = 0;
     for (struct soq__job *job = e->jobs; job; job = job->next)
         job->step_rows = 0;
@@ -111,9 +121,21 @@ static void plan(struct soq__engine *e)
                 continue;
             if (atomic_load(&job->seq->cancelled))
                 soq__job_done(e, job, SOQ_REASON_CANCELLED);
-            else if (e->step.n_rows < budget && e->step.n_seqs < e->step.max_seqs)
-                plan_job(e, job, chunk_rows(e, job, budget - e->step.n_rows, e->max_outputs - e->step.n_outputs));
+            else if (planned.rows < budget && planned.seqs < e->step.max_seqs)
+                plan_job(e, job, chunk_rows(e, job, budget - planned.rows, e->max_outputs - planned.outputs),
+                         decoding ? soq__drafts_wanted(e, job) : 0, &planned);
         }
+}
+
+/* The rows that were planned, and what was drafted, in the same order. */
+static void build(struct soq__engine *e)
+{
+    soq__step_reset(&e->step);
+    for (int decoding = 1; decoding >= 0; decoding--)
+        for (struct soq__job *job = e->jobs; job; job = job->next)
+            if (job->step_rows && is_decoding(job) == (bool)decoding)
+                job->first_output = soq__step_add(&e->step, &job->seq->kv, job->seq->tokens + job->seq->kv.n_committed,
+                                                  job->step_rows, job->step_outputs);
 }
 
 /* ---- After the forward pass ------------------------------------------------------------------------------------------ */
@@ -144,14 +166,21 @@ static int accept(struct soq__engine *e, struct soq__job *job, const struct soq_
     return job->n_generated >= job->max_tokens || seq->n_tokens > e->context ? SOQ_REASON_LENGTH : 0;
 }
 
-static void deliver_logits(struct soq__engine *e, struct soq__job *job, const float *logits)
+/* Logits of the job's row i, counted from the first that wanted any. */
+static float *logits_of(const struct soq__engine *e, const struct soq__job *job, const float *logits, uint32_t i)
 {
-    uint32_t first = job->seq->kv.n_committed + job->step_rows - job->step_outputs, n_vocab = e->net.logits.cols;
+    return (float *)(uintptr_t)logits + (size_t)(job->first_output + i) * e->net.logits.cols;
+}
 
-    for (uint32_t i = 0; job->on_logits && i < job->step_outputs; i++)
-        job->on_logits(job->arg, first + i, logits + (size_t)(job->first_output + i) * n_vocab, n_vocab);
-    if (job->logits_from < first + job->step_outputs) /* not again, where rows are computed again after a preemption */
-        job->logits_from = first + job->step_outputs;
+/* Hands out the logits of the step's rows [from, to), which are the sequence's, before anybody changes them. */
+static void deliver_logits(struct soq__engine *e, struct soq__job *job, uint32_t from, uint32_t to, const float *logits)
+{
+    uint32_t first = job->step_rows - job->step_outputs, position = job->seq->kv.n_committed;
+
+    for (uint32_t i = from > first ? from : first; job->on_logits && i < to; i++)
+        job->on_logits(job->arg, position + i, logits_of(e, job, logits, i - first), e->net.logits.cols);
+    if (job->logits_from < position + to) /* not again, where rows are computed again after a preemption */
+        job->logits_from = position + to;
 }
 
 /* Full blocks that the commit added go into the index: plain ones before anything of them is evicted, packed ones when they are
@@ -164,31 +193,72 @@ static void publish(struct soq__engine *e, struct soq__sequence *seq, uint32_t b
         soq__prefix_publish(&e->prefix, seq->root, &seq->kv, seq->tokens, end / grid * grid, soq__clock_now());
 }
 
-/* Rows committed, next token taken, end noticed. */
-static void advance(struct soq__engine *e, struct soq__job *job)
+/* The first n rows of the step are the sequence's. */
+static int commit(struct soq__engine *e, struct soq__job *job, uint32_t n)
 {
     struct soq__sequence *seq = job->seq;
-    uint32_t before = seq->kv.n_committed, end = before + job->step_rows;
-    bool prompt_ends = !job->n_generated && end == seq->n_tokens;
+    uint32_t before = seq->kv.n_committed;
     int rc;
 
-    publish(e, seq, before, end, false);
-    rc = soq__kv_commit(&seq->kv, job->step_rows, &job->err);
+    publish(e, seq, before, before + n, false);
+    rc = soq__kv_commit(&seq->kv, n, &job->err);
     if (!rc)
-        publish(e, seq, before, end, true);
+        publish(e, seq, before, before + n, true);
+    return rc;
+}
+
+/* Known rows are the sequence's, and a token was drawn behind the last of them. Returns the reason to end, 0 to go on, negative
+ * on failure. */
+static int advance_known(struct soq__engine *e, struct soq__job *job)
+{
+    struct soq__sequence *seq = job->seq;
+    bool prompt_ends = !job->n_generated && seq->kv.n_committed + job->step_rows == seq->n_tokens;
+    int rc;
+
+    rc = commit(e, job, job->step_rows);
     if (prompt_ends)
         job->prompt_done = soq__clock_now();
-    if (!rc && seq->kv.n_committed == seq->n_tokens) {
-        if (!job->max_tokens) {
-            soq__job_done(e, job, SOQ_REASON_LENGTH);
-            return;
-        }
-        rc = job->draw_rc;
-        if (!rc && job->forced)
-            job->drawn.token = job->forced[job->n_generated];
+    if (rc || seq->kv.n_committed < seq->n_tokens)
+        return rc;
+    if (!job->max_tokens)
+        return SOQ_REASON_LENGTH;
+    job->n_steps++;
+    if (job->forced)
+        job->drawn.token = job->forced[job->n_generated];
+    return job->draw_rc ? job->draw_rc : accept(e, job, &job->drawn);
+}
+
+/* Drafts are the sequence's as far as the full view draws the same tokens: so many rows, and that many tokens behind them. */
+static int advance_drafted(struct soq__engine *e, struct soq__job *job, const float *logits)
+{
+    uint32_t n = 0, n_accepted = 0;
+    bool goes_on = true;
+    int rc = 0, reason = 0;
+
+    while (!rc && !reason && goes_on) {
+        struct soq_sampled sampled;
+
+        deliver_logits(e, job, n, n + 1, logits);
+        rc = soq__choose(e, job, n, logits_of(e, job, logits, n), &sampled, &goes_on);
         if (!rc)
-            rc = accept(e, job, &job->drawn);
+            reason = accept(e, job, &sampled);
+        rc = reason < 0 ? reason : rc;
+        n += !rc;
+        n_accepted += !rc && goes_on;
     }
+    if (rc)
+        return rc;
+    job->n_steps++;
+    soq__drafts_done(e, job, n_accepted);
+    rc = commit(e, job, n);
+    return rc ? rc : reason;
+}
+
+/* After the forward pass. */
+static void advance(struct soq__engine *e, struct soq__job *job, const float *logits)
+{
+    int rc = job->n_drafts ? advance_drafted(e, job, logits) : advance_known(e, job);
+
     if (rc < 0)
         soq__job_failed(e, job, rc, &job->err);
     else if (rc > 0)
@@ -212,9 +282,28 @@ static void step_failed(struct soq__engine *e, int rc)
     }
 }
 
-bool soq__engine_step(struct soq__engine *e)
+int soq__step_compute(struct soq__engine *e, enum soq__kv_view view, const float **logits_out)
 {
     const struct soq_step *step;
+    int rc = soq__kv_mass_begin(&e->kv, e->step.n_lines, e->step.n_entries, &e->step_err);
+
+    *logits_out = NULL;
+    if (!rc)
+        rc = soq__step_finish(&e->step, &e->kv, &step, &e->step_err);
+    if (rc)
+        return rc;
+    e->stepping = true;
+    pthread_mutex_unlock(&e->lock);
+    rc = soq__forward(&e->net, &e->kv, step, view, &e->step_err);
+    pthread_mutex_lock(&e->lock);
+    e->stepping = false;
+    if (rc || !e->step.n_outputs)
+        return rc;
+    return soq__exec_tensor_read(&e->exec, soq__rows(e->net.logits, e->step.n_outputs), e->logits, logits_out, &e->step_err);
+}
+
+bool soq__engine_step(struct soq__engine *e)
+{
     const float *logits;
     struct soq__job *next;
     uint64_t done_before = e->n_done;
@@ -222,36 +311,27 @@ bool soq__engine_step(struct soq__engine *e)
 
     soq__admit(e);
     plan(e);
-    if (!e->step.n_rows)
+    if (!e->n_in_flight)
         return e->n_done != done_before; /* some may have been cancelled or refused */
     e->step_err = (struct soq_error)SOQ_ERROR_INIT;
-    rc = soq__kv_mass_begin(&e->kv, e->step.n_lines, e->step.n_entries, &e->step_err);
-    if (!rc)
-        rc = soq__step_finish(&e->step, &e->kv, &step, &e->step_err);
+    rc = soq__draft(e);
     if (!rc) {
-        e->stepping = true;
-        pthread_mutex_unlock(&e->lock);
-        rc = soq__forward(&e->net, &e->kv, step, &e->step_err);
-        pthread_mutex_lock(&e->lock);
-        e->stepping = false;
+        build(e);
+        rc = soq__step_compute(e, SOQ__KV_FULL, &logits);
     }
-    if (!rc && e->step.n_outputs)
-        rc = soq__exec_tensor_read(&e->exec, soq__rows(e->net.logits, e->step.n_outputs), e->logits, &logits, &e->step_err);
-    else
-        logits = NULL;
     if (rc) {
         step_failed(e, rc);
         return true;
     }
     soq__kv_delivered(&e->kv);
     for (struct soq__job *job = e->jobs; job; job = job->next)
-        if (job->step_rows)
-            deliver_logits(e, job, logits);
+        if (job->step_rows && !job->n_drafts)
+            deliver_logits(e, job, 0, job->step_rows, logits);
     soq__draw_all(e, (float *)(uintptr_t)logits);
     for (struct soq__job *job = e->jobs; job; job = next) {
         next = job->next;
         if (job->step_rows)
-            advance(e, job);
+            advance(e, job, logits);
     }
     return true;
 }

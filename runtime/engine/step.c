@@ -36,35 +36,55 @@ void soq__step_reset(struct soq__step_builder *b)
     b->n_rows = b->n_seqs = b->n_outputs = b->n_segments = b->n_lines = b->n_entries = 0;
 }
 
-uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
-                       uint32_t n_outputs)
+/* Rows of a sequence from entry `first` on. */
+struct run {
+    struct soq__kv_seq *seq;
+    uint32_t first, n, n_outputs;
+    const int32_t *tokens; /* [n] */
+    bool is_draft;         /* nobody asks for attention mass */
+};
+
+static uint32_t add(struct soq__step_builder *b, const struct run *run)
 {
     struct soq_step_seq *s = &b->seqs[b->n_seqs];
-    uint32_t first_output = b->n_outputs, end = seq->n_committed + n;
+    uint32_t first_output = b->n_outputs, n = run->n, end = run->first + n;
 
     *s = (struct soq_step_seq){
-        .slot = seq->slot, .n_cached = seq->n_committed, .first_row = b->n_rows, .n_rows = n, .first_segment = b->n_segments};
-    s->n_segments = soq__kv_segments(seq, b->segments + b->n_segments, b->max_segments - b->n_segments);
+        .slot = run->seq->slot, .n_cached = run->first, .first_row = b->n_rows, .n_rows = n, .first_segment = b->n_segments};
+    s->n_segments = soq__kv_segments(run->seq, end, b->segments + b->n_segments, b->max_segments - b->n_segments);
     b->n_segments += s->n_segments;
     for (uint32_t i = 0; i < n; i++) {
-        bool wanted = i >= n - n_outputs;
+        bool wanted = i >= n - run->n_outputs;
 
         if (wanted)
             b->outputs[b->n_outputs++] = b->n_rows;
         b->rows[b->n_rows] = (struct soq_step_row){
-            .token = tokens[i],
-            .position = seq->n_committed + i,
-            .entry = seq->n_committed + i,
+            .token = run->tokens[i],
+            .position = run->first + i,
+            .entry = run->first + i,
             .seq = b->n_seqs,
             .parent = i ? (int32_t)b->n_rows - 1 : -1,
             .flags = wanted ? (uint32_t)SOQ_ROW_LOGITS : 0,
-            .mass_line = soq__kv_mass_line(seq, i, &b->n_lines),
+            .mass_line = run->is_draft ? 0 : soq__kv_mass_line(run->seq, i, &b->n_lines),
         };
         b->n_rows++;
     }
     b->n_seqs++;
     b->n_entries = end > b->n_entries ? end : b->n_entries;
     return first_output;
+}
+
+uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
+                       uint32_t n_outputs)
+{
+    return add(b, &(struct run){.seq = seq, .first = seq->n_committed, .n = n, .n_outputs = n_outputs, .tokens = tokens});
+}
+
+uint32_t soq__step_add_draft(struct soq__step_builder *b, struct soq__kv_seq *seq, int32_t token, uint32_t ahead)
+{
+    return add(b,
+               &(struct run){
+                   .seq = seq, .first = seq->n_committed + ahead, .n = 1, .n_outputs = 1, .tokens = &token, .is_draft = true});
 }
 
 /* Lays n elements behind what is there, 8-byte aligned; *at is the end so far. */

@@ -26,6 +26,8 @@ void soq__step_reset(struct soq__step_builder *b);
  * output. There must be room. */
 uint32_t soq__step_add(struct soq__step_builder *b, struct soq__kv_seq *seq, const int32_t *tokens, uint32_t n,
                        uint32_t n_outputs);
+/* A token `ahead` entries behind what is committed, among the sequence's tentative rows; it wants logits. */
+uint32_t soq__step_add_draft(struct soq__step_builder *b, struct soq__kv_seq *seq, int32_t token, uint32_t ahead);
 /* The flat step with the cache's pending edits and copies; valid until the next call. */
 int soq__step_finish(struct soq__step_builder *b, const struct soq__kv_cache *kv, const struct soq_step **step_out,
                      struct soq_error *err);

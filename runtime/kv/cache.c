@@ -61,6 +61,17 @@ static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params
     return 0;
 }
 
+/* Attention runs over one view: where a lossy one's policies want its mass, that of the full one serves. */
+static void choose_tellers(struct soq__kv_cache *c)
+{
+    for (uint32_t g = 0; g < c->n_groups; g++)
+        for (uint32_t l = 0; c->groups[g].weighs && l < c->groups[g].layout->n_layers; l++) {
+            const struct soq__kv_part *part = soq__kv_teller(c->layout, g, l);
+
+            c->groups[part ? part->group : g].tells = true;
+        }
+}
+
 /* As many blocks as all sequences can ever hold; while survivors are copied a group holds them twice. */
 static uint64_t most_blocks(const struct soq__kv_cache *c, uint32_t pool)
 {
@@ -131,6 +142,7 @@ int soq__kv_cache_init(struct soq__kv_cache *c, const struct soq__kv_cache_param
         rc = soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     for (uint32_t i = 0; !rc && i < p->layout->n_groups; i++)
         rc = group_init(c, p, i, err);
+    choose_tellers(c);
     if (!rc)
         rc = init_pools(c, err);
     if (!rc && c->layout->grid)

@@ -46,6 +46,7 @@ struct soq__kv_group {
     struct soq__kv_pool *pools[2]; /* of the cache, by class; packed ones NULL where it does not pack */
     uint32_t max_blocks;           /* of a sequence */
     bool selects, weighs;          /* its policy does */
+    bool tells;                    /* attention over it tells the mass that policies want: in the full view that of both */
     struct soq__kv_mass mass;
 };
 
@@ -166,9 +167,9 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
 
 /* The pending edits and copies reached the backend. */
 void soq__kv_delivered(struct soq__kv_cache *cache);
-/* Writes the segments of a sequence, tentative rows included, to out (room for `max`); returns their number, 0 if max is too
- * small. */
-uint32_t soq__kv_segments(const struct soq__kv_seq *seq, struct soq_step_segment *out, uint32_t max);
+/* Writes the segments of a sequence up to entry `end`, the last tentative row of the step, to out (room for `max`); returns
+ * their number, 0 if max is too small. */
+uint32_t soq__kv_segments(const struct soq__kv_seq *seq, uint32_t end, struct soq_step_segment *out, uint32_t max);
 /* The most segments a sequence can have. */
 uint32_t soq__kv_max_segments(const struct soq__kv_cache *cache);
 
@@ -183,6 +184,9 @@ uint64_t soq__kv_mass_offset(const struct soq__kv_cache *cache, uint32_t group, 
 
 /* Bytes of the blocks that a sequence holds (shared ones count fully). */
 uint64_t soq__kv_seq_bytes(const struct soq__kv_seq *seq);
+/* Of these, those that a view reads; and those that only the lossy one needs. */
+uint64_t soq__kv_view_bytes(const struct soq__kv_seq *seq, enum soq__kv_view view);
+uint64_t soq__kv_draft_bytes(const struct soq__kv_seq *seq);
 /* The position that entry e of a group stands for; e is held. */
 uint32_t soq__kv_position(const struct soq__kv_seq *seq, uint32_t group, uint32_t layer_in_group, uint32_t head, uint32_t e);
 

@@ -113,16 +113,21 @@ static void trace_head(const struct soq__kv_seq *seq, const struct soq__kv_part 
                               });
 }
 
-/* Whoever watches learns what every layer and head holds. Without memory for the list he learns nothing. */
+/* Whoever watches learns what every layer and head holds, in the lossy view where there is one. Without memory for the list he
+ * learns nothing. */
 static void trace(const struct soq__kv_seq *seq)
 {
     const struct soq__kv_layout *layout = seq->cache->layout;
     uint32_t *kept = soq__alloc_array(seq->n_committed, sizeof *kept);
 
-    for (uint32_t l = 0; kept && l < layout->n_layers; l++)
-        for (uint32_t i = layout->first_part[l]; i < layout->first_part[l + 1]; i++)
-            for (uint32_t h = 0; h < layout->parts[i].n_heads; h++)
-                trace_head(seq, &layout->parts[i], l, h, kept);
+    for (uint32_t l = 0; kept && l < layout->n_layers; l++) {
+        uint32_t n;
+        const struct soq__kv_part *part = soq__kv_parts(layout, layout->n_views - 1, l, &n);
+
+        for (; n--; part++)
+            for (uint32_t h = 0; h < part->n_heads; h++)
+                trace_head(seq, part, l, h, kept);
+    }
     soq__free(kept);
 }
 

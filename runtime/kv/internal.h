@@ -44,6 +44,14 @@ static inline uint64_t soq__kv_held_bytes(const struct soq__kv_seq *seq, uint32_
     return (sg->n_held - sg->n_packed) * layout->block_bytes + sg->n_packed * layout->packed_bytes;
 }
 
+/* Where the attention mass of layer l of group g is told: NULL: by the group itself. */
+static inline const struct soq__kv_part *soq__kv_teller(const struct soq__kv_layout *layout, uint32_t g, uint32_t l)
+{
+    const struct soq__kv_group_layout *group = &layout->groups[g];
+
+    return group->view == SOQ__KV_FULL ? NULL : layout->parts + layout->first_part[group->layers[l]];
+}
+
 /* ---- cache.c */
 
 int soq__kv_push_edit(struct soq__kv_cache *cache, struct soq_step_edit edit, struct soq_error *err);

@@ -106,12 +106,17 @@ static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout
     return 0;
 }
 
-int soq__kv_planes_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, uint32_t layer,
-                        struct soq_error *err)
+static struct soq__kv_codec_pair codecs_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer)
+{
+    return p->layer_codecs[view] ? p->layer_codecs[view][layer] : (struct soq__kv_codec_pair){0};
+}
+
+int soq__kv_planes_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq__kv_view view,
+                        uint32_t layer, struct soq_error *err)
 {
     int rc;
 
-    g->codecs = p->layer_codecs ? p->layer_codecs[layer] : (struct soq__kv_codec_pair){0};
+    g->codecs = codecs_of(p, view, layer);
     g->n_planes = 0;
     rc = plane_add(g, p, SOQ_PLANE_KEY, layer, &p->codecs[g->codecs.key], err);
     return rc ? rc : plane_add(g, p, SOQ_PLANE_VALUE, layer, &p->codecs[g->codecs.value], err);
@@ -132,22 +137,24 @@ static bool splits_heads(const struct soq__kv_policy *policy)
 
 /* What makes a layer share a group with others. */
 struct key {
+    enum soq__kv_view view;
     enum soq_kv_group_kind kind;
     uint32_t owner, policy;
     struct soq__kv_codec_pair codecs;
 };
 
-static struct key key_of(const struct soq__kv_layout_params *p, uint32_t layer)
+static struct key key_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer)
 {
     bool windowed = soq__layer_is_windowed(p->hparams, layer);
 
     return (struct key){
+        .view = view,
         .kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL,
-        .owner = p->owners ? p->owners[layer] : 0,
-        .policy = windowed          ? SOQ__KV_NO_POLICY
-                  : p->layer_policy ? p->layer_policy[layer]
-                                    : 0,
-        .codecs = p->layer_codecs ? p->layer_codecs[layer] : (struct soq__kv_codec_pair){0},
+        .owner = p->owners[view] ? p->owners[view][layer] : 0,
+        .policy = windowed                ? SOQ__KV_NO_POLICY
+                  : p->layer_policy[view] ? p->layer_policy[view][layer]
+                                          : 0,
+        .codecs = codecs_of(p, view, layer),
     };
 }
 
@@ -161,6 +168,11 @@ static bool same_codecs(struct soq__kv_codec_pair a, struct soq__kv_codec_pair b
     return a.key == b.key && a.value == b.value;
 }
 
+static bool is_like(const struct soq__kv_group_layout *g, const struct key *key)
+{
+    return g->kind == key->kind && g->owner == key->owner && g->policy == key->policy && same_codecs(g->codecs, key->codecs);
+}
+
 /* The group of earlier layers like this one; n_groups if it is the first, or must stay alone. */
 static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key)
 {
@@ -168,23 +180,21 @@ static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq
 
     if (splits_layers(policy_of(p, key)))
         return layout->n_groups;
-    while (g < layout->n_groups &&
-           (layout->groups[g].kind != key.kind || layout->groups[g].owner != key.owner ||
-            layout->groups[g].policy != key.policy || !same_codecs(layout->groups[g].codecs, key.codecs)))
+    while (g < layout->n_groups && (layout->groups[g].view != key.view || !is_like(&layout->groups[g], &key)))
         g++;
     return g;
 }
 
-static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, uint32_t layer, uint32_t first_head,
-                     uint32_t n_heads, struct soq_error *err)
+static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key, uint32_t layer,
+                     uint32_t first_head, uint32_t n_heads, struct soq_error *err)
 {
-    struct key key = key_of(p, layer);
     const struct soq__kv_policy *policy = policy_of(p, key);
     struct soq__kv_group_layout *g = &layout->groups[layout->n_groups];
     int rc;
 
     *g = (struct soq__kv_group_layout){
         .kind = key.kind,
+        .view = key.view,
         .owner = key.owner,
         .policy = key.policy,
         .is_split = splits_layers(policy),
@@ -197,29 +207,45 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
     if (!g->layers)
         return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
     layout->n_groups++;
-    rc = soq__kv_planes_init(g, p, layer, err);
+    rc = soq__kv_planes_init(g, p, key.view, layer, err);
     for (uint32_t i = 0; i < g->n_planes; i++)
         g->planes[i].heads = g->packed[i].heads = n_heads;
     return rc;
 }
 
-/* Enters a layer: into the group of its like, or into new ones. */
-static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, uint32_t layer,
-                     struct soq_error *err)
+/* Where the lossy view has the same of a layer as the full one: the same parts. */
+static bool share_layer(struct soq__kv_layout *layout, struct key key, uint32_t layer, uint32_t *at)
 {
-    struct key key = key_of(p, layer);
-    uint32_t all = p->hparams->n_kv_heads, each = splits_heads(policy_of(p, key)) ? 1 : all;
-    uint32_t g = group_like(layout, p, key), at = layout->first_part[layer];
+    const struct soq__kv_part *part = layout->parts + layout->first_part[layer];
 
+    if (key.view == SOQ__KV_FULL || !is_like(&layout->groups[part->group], &key))
+        return false;
+    while (part < layout->parts + layout->first_part[layer + 1])
+        layout->parts[(*at)++] = *part++;
+    return true;
+}
+
+/* Enters a layer: into the group of its like, or into new ones. */
+static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, enum soq__kv_view view,
+                     uint32_t layer, struct soq_error *err)
+{
+    struct key key = key_of(p, view, layer);
+    uint32_t *first = &layout->first_part[view * layout->n_layers + layer];
+    uint32_t all = p->hparams->n_kv_heads, each = splits_heads(policy_of(p, key)) ? 1 : all;
+    uint32_t g = group_like(layout, p, key), at = first[0];
+
+    first[1] = at;
+    if (share_layer(layout, key, layer, &first[1]))
+        return 0;
     for (uint32_t head = 0; head < all; head += each, g++, at++) {
-        int rc = g == layout->n_groups ? group_add(layout, p, layer, head, each, err) : 0;
+        int rc = g == layout->n_groups ? group_add(layout, p, key, layer, head, each, err) : 0;
 
         if (rc)
             return rc;
         layout->parts[at] = (struct soq__kv_part){g, layout->groups[g].n_layers, head, each};
         layout->groups[g].layers[layout->groups[g].n_layers++] = layer;
     }
-    layout->first_part[layer + 1] = at;
+    first[1] = at;
     return 0;
 }
 
@@ -237,8 +263,20 @@ static void group_size(struct soq__kv_group_layout *g)
 /* Groups that pack do so at the same positions, which every codec of theirs must find to be multiples of its own grid. */
 static int choose_grid(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
 {
-    for (uint32_t i = 0; i < layout->n_groups; i++)
-        layout->grid = layout->groups[i].grid > layout->grid ? layout->groups[i].grid : layout->grid;
+    uint32_t of_view[SOQ__KV_VIEWS] = {0};
+
+    for (uint32_t i = 0; i < layout->n_groups; i++) {
+        const struct soq__kv_group_layout *g = &layout->groups[i];
+
+        of_view[g->view] = g->grid > of_view[g->view] ? g->grid : of_view[g->view];
+    }
+    if (of_view[SOQ__KV_FULL] && of_view[SOQ__KV_LOSSY] > of_view[SOQ__KV_FULL])
+        return soq__fail(
+            err, SOQ_EUNSUPPORTED,
+            "[draft] codec: it packs blocks every %u tokens, and that of [kv] every %u, on which the answer depends; "
+            "set [kv] pack_grid = %u, or use another codec",
+            of_view[SOQ__KV_LOSSY], of_view[SOQ__KV_FULL], of_view[SOQ__KV_LOSSY]);
+    layout->grid = of_view[of_view[SOQ__KV_LOSSY] > of_view[SOQ__KV_FULL]];
     for (uint32_t i = 0; i < layout->n_groups; i++) {
         struct soq__kv_group_layout *g = &layout->groups[i];
 
@@ -280,8 +318,8 @@ static void number_pools(struct soq__kv_layout *layout)
 
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
 {
-    uint32_t n_layers = p->hparams->n_layers;
-    size_t most = (size_t)n_layers * p->hparams->n_kv_heads;
+    uint32_t n_layers = p->hparams->n_layers, n_views = p->layer_policy[SOQ__KV_LOSSY] ? 2 : 1;
+    size_t most = (size_t)n_views * n_layers * p->hparams->n_kv_heads;
     int rc = 0;
 
     *layout = (struct soq__kv_layout){
@@ -291,12 +329,13 @@ int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layo
         .group_heads = p->hparams->n_heads / p->hparams->n_kv_heads,
         .groups = soq__alloc_zero(most, sizeof *layout->groups),
         .parts = soq__alloc_array(most, sizeof *layout->parts),
-        .first_part = soq__alloc_zero((size_t)n_layers + 1, sizeof *layout->first_part),
+        .n_views = n_views,
+        .first_part = soq__alloc_zero((size_t)n_views * n_layers + 1, sizeof *layout->first_part),
     };
     if (!layout->groups || !layout->parts || !layout->first_part)
         rc = soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory");
-    for (uint32_t l = 0; !rc && l < n_layers; l++)
-        rc = add_layer(layout, p, l, err);
+    for (uint32_t i = 0; !rc && i < n_views * n_layers; i++)
+        rc = add_layer(layout, p, i / n_layers, i % n_layers, err);
     if (!rc)
         rc = choose_grid(layout, p, err);
     if (rc) {

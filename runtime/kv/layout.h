@@ -10,6 +10,10 @@
  * new entries, and packed ones. At n entries those blocks are packed that end at floor(n / grid) * grid - residual or below,
  * and no step crosses a multiple of the grid: so what a row sees depends on its position alone.
  *
+ * Where a configuration asks for a lossy view beside the full one, each layer belongs to a group of either. Where the lossy
+ * view would store and keep the same as the full one, as with layers that have a window of their own, the full view's group
+ * serves both.
+ *
  * `soquete kvcalc` and the cache itself use the same code, so the forecast cannot drift from the truth. */
 #ifndef SOQ_KV_LAYOUT_H
 #define SOQ_KV_LAYOUT_H
@@ -22,8 +26,9 @@
 
 struct soq__kv_group_layout {
     enum soq_kv_group_kind kind;
-    uint32_t owner;  /* whoever computes the attention of its layers, as the caller numbers them */
-    uint32_t policy; /* index, or SOQ__KV_NO_POLICY */
+    enum soq__kv_view view; /* a group of the full one may serve the lossy one, too */
+    uint32_t owner;         /* whoever computes the attention of its layers, as the caller numbers them */
+    uint32_t policy;        /* index, or SOQ__KV_NO_POLICY */
     struct soq__kv_codec_pair codecs;
     uint32_t pool, packed_pool; /* indices; the second where it packs */
     bool is_split;              /* one of many that could be one */
@@ -65,24 +70,42 @@ struct soq__kv_layout {
     uint32_t block_tokens, n_layers, n_heads; /* of the model: kv heads */
     uint32_t group_heads;                     /* query heads of each */
     uint32_t grid;                            /* blocks are packed at its multiples; 0: none is */
-    struct soq__kv_part *parts;               /* of layer 0, of layer 1, ...; owned */
-    uint32_t *first_part;                     /* [n_layers + 1] owned */
+    uint32_t n_views;                         /* 1, or 2: with a lossy one */
+    struct soq__kv_part *parts;               /* of layer 0, of layer 1, ...; then those of the lossy view; owned */
+    uint32_t *first_part;                     /* [n_views * n_layers + 1] owned */
 };
+
+/* The parts of a layer in a view. */
+static inline const struct soq__kv_part *soq__kv_parts(const struct soq__kv_layout *layout, enum soq__kv_view view,
+                                                       uint32_t layer, uint32_t *n_out)
+{
+    const uint32_t *first = &layout->first_part[view * layout->n_layers + layer];
+
+    *n_out = first[1] - first[0];
+    return layout->parts + first[0];
+}
+
+/* Of the lossy view: the full one's group serves both. */
+static inline bool soq__kv_is_shared(const struct soq__kv_layout *layout, const struct soq__kv_part *part)
+{
+    return layout->groups[part->group].view == SOQ__KV_FULL;
+}
 
 struct soq__kv_layout_params {
     const struct soq__hparams *hparams;
     uint32_t block_tokens;
     const struct soq__kv_policy *policies;
-    const uint32_t *layer_policy; /* [n_layers] index; NULL: all 0 */
-    const uint8_t *owners;        /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
+    /* By view. The lossy one is there if it has policies. */
+    const uint32_t *layer_policy[SOQ__KV_VIEWS]; /* [n_layers] index; NULL: all 0 */
+    const uint8_t *owners[SOQ__KV_VIEWS]; /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
     const struct soq__kv_codec *codecs;
-    const struct soq__kv_codec_pair *layer_codecs; /* [n_layers]; NULL: all 0 */
-    uint32_t pack_grid, residual;                  /* of [kv] */
+    const struct soq__kv_codec_pair *layer_codecs[SOQ__KV_VIEWS]; /* [n_layers]; NULL: all 0 */
+    uint32_t pack_grid, residual;                                 /* of [kv] */
 };
 
 /* How the codecs of a layer store keys and values: fills the planes, all kv heads, and what belongs to them. */
-int soq__kv_planes_init(struct soq__kv_group_layout *group, const struct soq__kv_layout_params *params, uint32_t layer,
-                        struct soq_error *err);
+int soq__kv_planes_init(struct soq__kv_group_layout *group, const struct soq__kv_layout_params *params, enum soq__kv_view view,
+                        uint32_t layer, struct soq_error *err);
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *params, struct soq_error *err);
 void soq__kv_layout_done(struct soq__kv_layout *layout);
 uint64_t soq__kv_pool_block_bytes(const struct soq__kv_layout *layout, uint32_t pool);

@@ -109,7 +109,7 @@ int soq__kv_mass_begin(struct soq__kv_cache *c, uint32_t n_lines, uint32_t n_ent
         uint64_t bytes = mass_bytes(g, n_lines, stride);
 
         g->mass.is_read = false;
-        if (g->weighs && (bytes > g->mass.bytes || !g->mass.host))
+        if (g->tells && (bytes > g->mass.bytes || !g->mass.host))
             rc = make_buffer(g, bytes + bytes / 2, err);
     }
     return rc;
@@ -187,22 +187,48 @@ int soq__kv_mass_reserve(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_er
     return rc;
 }
 
-/* sums += sign * what the line of the latest step holds for entries [base, end) */
+/* The group whose attention tells the mass of layer l of group g, and the layer in it. */
+static struct soq__kv_group *teller_of(const struct soq__kv_cache *c, uint32_t g, uint32_t l, uint32_t *layer_out)
+{
+    const struct soq__kv_part *part = soq__kv_teller(c->layout, g, l);
+
+    *layer_out = part ? part->index : l;
+    return &c->groups[part ? part->group : g];
+}
+
+/* sums += sign * what the line of the latest step holds for entries [base, end). In the full view entries are positions. */
 static void add_line(struct soq__kv_seq *seq, uint32_t g, uint32_t line, bool undo)
 {
     const struct soq__kv_cache *c = seq->cache;
-    const struct soq__kv_group *group = &c->groups[g];
+    const struct soq__kv_group_layout *layout = c->groups[g].layout;
     struct soq__kv_seq_group *sg = &seq->groups[g];
-    uint32_t n_heads = group->layout->n_heads, end = seq->n_committed + seq->n_tentative;
+    uint32_t end = seq->n_committed + seq->n_tentative, layer;
 
-    for (uint32_t l = 0; l < group->layout->n_layers; l++)
-        for (uint32_t h = 0; h < n_heads; h++) {
-            const uint64_t *from = group->mass.host + ((size_t)(l * c->mass_lines + line) * n_heads + h) * c->mass_stride;
-            uint64_t *to = sg->mass + (size_t)(l * n_heads + h) * sg->mass_cap;
+    for (uint32_t l = 0; l < layout->n_layers; l++)
+        for (uint32_t h = 0; h < layout->n_heads; h++) {
+            const struct soq__kv_group *teller = teller_of(c, g, l, &layer);
+            uint32_t n_heads = teller->layout->n_heads, head = layout->first_head + h - teller->layout->first_head;
+            const uint64_t *from =
+                teller->mass.host + ((size_t)(layer * c->mass_lines + line) * n_heads + head) * c->mass_stride;
+            uint64_t *to = sg->mass + (size_t)(l * layout->n_heads + h) * sg->mass_cap;
 
-            for (uint32_t e = sg->base; e < end; e++)
-                to[e] += undo ? 0 - from[e] : from[e];
+            for (uint32_t e = sg->base; e < end; e++) {
+                uint64_t mass = from[teller == &c->groups[g] ? e : soq__kv_position(seq, g, l, h, e)];
+
+                to[e] += undo ? 0 - mass : mass;
+            }
         }
+}
+
+/* Brings what a group's sums are made of to the host. */
+static int fetch_for(struct soq__kv_cache *c, uint32_t g, struct soq_error *err)
+{
+    uint32_t layer;
+    int rc = 0;
+
+    for (uint32_t l = 0; !rc && l < c->groups[g].layout->n_layers; l++)
+        rc = fetch(c, teller_of(c, g, l, &layer), err);
+    return rc;
 }
 
 static int add_row(struct soq__kv_seq *seq, uint32_t bits, uint32_t line, bool undo, struct soq_error *err)
@@ -212,7 +238,7 @@ static int add_row(struct soq__kv_seq *seq, uint32_t bits, uint32_t line, bool u
 
     for (uint32_t g = 0; !rc && g < c->n_groups; g++) /* all are fetched before any is added */
         if (c->groups[g].weighs && bits >> c->groups[g].layout->policy & 1)
-            rc = fetch(c, &c->groups[g], err);
+            rc = fetch_for(c, g, err);
     for (uint32_t g = 0; !rc && g < c->n_groups; g++)
         if (c->groups[g].weighs && bits >> c->groups[g].layout->policy & 1)
             add_line(seq, g, line, undo);

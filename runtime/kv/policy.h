@@ -9,12 +9,20 @@
 #define SOQ__KV_POLICIES_MAX 16
 #define SOQ__KV_NO_POLICY UINT32_MAX /* layers with a window of the model's own, which policies leave alone */
 
+/* Views of the cache. Each holds the same tokens, in the same entries, in groups of its own. */
+enum soq__kv_view {
+    SOQ__KV_FULL = 0,  /* decides which tokens come */
+    SOQ__KV_LOSSY = 1, /* proposes drafts, where a configuration asks for that */
+};
+#define SOQ__KV_VIEWS 2
+
 struct soq__kv_policy {
     const struct soq_kv_policy_ops *ops;
     void *self;
     struct soq_kv_plan plan;
     const char *name; /* for messages */
-    size_t state_at;  /* of its part of a sequence's policy state; the cache's */
+    enum soq__kv_view view;
+    size_t state_at; /* of its part of a sequence's policy state; the cache's */
 };
 
 static inline bool soq__kv_selects(const struct soq__kv_policy *p)
@@ -25,6 +33,12 @@ static inline bool soq__kv_selects(const struct soq__kv_policy *p)
 static inline bool soq__kv_weighs(const struct soq__kv_policy *p)
 {
     return p->plan.needs & SOQ_NEED_MASS;
+}
+
+/* Whether nothing ever goes. */
+static inline bool soq__kv_keeps_all(const struct soq__kv_policy *p)
+{
+    return !p->plan.needs && !p->plan.window && !p->ops->state_size;
 }
 
 /* Whether a selection follows the commit that ends at n tokens. */

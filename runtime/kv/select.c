@@ -152,8 +152,8 @@ static int check_budget(const struct asking *a, uint32_t layer, struct soq_error
 static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
 {
     const struct soq__kv_layout *layout = a->seq->cache->layout;
-    const struct soq__kv_part *first = &layout->parts[layout->first_part[layer]];
-    const struct soq__kv_part *end = &layout->parts[layout->first_part[layer + 1]];
+    uint32_t n_parts;
+    const struct soq__kv_part *first = soq__kv_parts(layout, a->policy->view, layer, &n_parts), *end = first + n_parts;
     struct soq_kv_selection selection = {
         .struct_size = sizeof selection,
         .layer = layer,
@@ -192,7 +192,9 @@ static bool rules_layer(const struct asking *a, uint32_t layer)
 {
     const struct soq__kv_layout *layout = a->seq->cache->layout;
 
-    return layout->groups[layout->parts[layout->first_part[layer]].group].policy == a->policy_index;
+    uint32_t n_parts;
+
+    return layout->groups[soq__kv_parts(layout, a->policy->view, layer, &n_parts)->group].policy == a->policy_index;
 }
 
 static void asking_done(struct asking *a)

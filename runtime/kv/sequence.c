@@ -403,10 +403,10 @@ static uint32_t put_plain(const struct soq__kv_seq *seq, uint32_t g, uint32_t en
     return n;
 }
 
-uint32_t soq__kv_segments(const struct soq__kv_seq *seq, struct soq_step_segment *out, uint32_t max)
+uint32_t soq__kv_segments(const struct soq__kv_seq *seq, uint32_t end, struct soq_step_segment *out, uint32_t max)
 {
     const struct soq__kv_cache *c = seq->cache;
-    uint32_t n = 0, end = seq->n_committed + seq->n_tentative;
+    uint32_t n = 0;
 
     if (max < soq__kv_max_segments(c))
         return 0;
@@ -425,6 +425,30 @@ uint64_t soq__kv_seq_bytes(const struct soq__kv_seq *seq)
 
     for (uint32_t i = 0; i < seq->cache->n_pools; i++)
         bytes += seq->pools[i].held * seq->cache->pools[i].block_bytes;
+    return bytes;
+}
+
+uint64_t soq__kv_view_bytes(const struct soq__kv_seq *seq, enum soq__kv_view view)
+{
+    const struct soq__kv_layout *layout = seq->cache->layout;
+    uint64_t bytes = 0;
+
+    for (uint32_t l = 0; view < layout->n_views && l < layout->n_layers; l++) {
+        uint32_t n;
+        const struct soq__kv_part *part = soq__kv_parts(layout, view, l, &n);
+
+        for (; n--; part++)
+            bytes += soq__kv_held_bytes(seq, part->group) / layout->groups[part->group].n_layers;
+    }
+    return bytes;
+}
+
+uint64_t soq__kv_draft_bytes(const struct soq__kv_seq *seq)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < seq->cache->n_groups; g++)
+        bytes += seq->cache->groups[g].layout->view == SOQ__KV_LOSSY ? soq__kv_held_bytes(seq, g) : 0;
     return bytes;
 }
 

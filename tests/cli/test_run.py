@@ -9,7 +9,8 @@ from cli import ENDLESS, EXACT, GEMMA, LLAMA, MIXED, SMOLLM, golden, ids_text, m
 GREEDY = ["--temp", "0"]
 PLAIN = ["--ignore-eos", "-q"]
 STATS = {"prompt_tokens", "cached_tokens", "prefix_tokens", "prefix", "swap", "generated_tokens", "ttft_s", "itl_s", "prefill_s",
-         "decode_s", "prefill_tok_s", "decode_tok_s", "kv_bytes", "kv_evicted", "kv_freed_bytes", "peak_memory_bytes"}
+         "decode_s", "prefill_tok_s", "decode_tok_s", "kv_bytes", "kv_evicted", "kv_freed_bytes", "peak_memory_bytes",
+         "steps", "drafted_tokens", "accepted_tokens", "kv_draft_bytes"}
 
 
 def tokens(result):
@@ -41,6 +42,25 @@ def counts():
         assert end["event"] == "end" and end["reason"] == "length", end
         assert end["stats"]["generated_tokens"] == n and end["stats"]["prompt_tokens"] == 3
     assert soquete("run", "-m", LLAMA, "--ids", "5,6,7", "-n", 0, "-q").out == ""
+
+
+@test
+def drafts():
+    """a drafter with a lossy cache changes no token, and says how it fared; kvcalc and --stats count both views."""
+    args = ["-m", LLAMA, "--ids", ids_text(range(4, 90)), "-n", 30, "--ignore-eos", *GREEDY]
+    drafting = ["--decoding.drafter=self", "--draft.policy=snapkv capacity:24 window:8"]
+    plain, end = tokens(run_json(*args)), {}
+    for more in [[], ["--decoding.draft_tokens=3"], ["--decoding.draft_tokens=3", "--temp", "1", "--decoding.draft_accept=equal"]]:
+        result = run_json(*args, *drafting, *more, "--stats")
+        end = result.lines()[-1]
+        assert "--temp" in more or tokens(result) == plain, more
+        assert end["stats"]["steps"] + end["stats"]["accepted_tokens"] == 30, end
+    assert end["stats"]["drafted_tokens"] > 0 and end["stats"]["kv_draft_bytes"] > 0, end
+    assert [p["view"] for p in end["kv"]["pools"]] == ["full", "lossy"], end
+    shown = soquete("run", *args, *drafting, "--decoding.draft_tokens=3")
+    assert re.search(r"drafts +\d+ tokens, \d+ accepted, .* tokens a step; lossy view", shown.err), shown
+    groups = json.loads(soquete("kvcalc", "-m", LLAMA, "--json", *drafting).out)["groups"]
+    assert [g["view"] for g in groups] == ["full", "lossy"], groups
 
 
 @test

@@ -104,6 +104,7 @@ static const struct soq__kv_layout layout = {.groups = groups,
                                              .block_tokens = P,
                                              .n_layers = 2,
                                              .n_heads = 2,
+                                             .n_views = 1,
                                              .parts = parts,
                                              .first_part = first_part};
 static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
@@ -114,7 +115,7 @@ static const struct soq__kv_policy policy = {
 static void use(const struct soq__kv_seq *seq)
 {
     struct soq_step_segment segments[8];
-    uint32_t n = soq__kv_segments(seq, segments, 8);
+    uint32_t n = soq__kv_segments(seq, seq->n_committed + seq->n_tentative, segments, 8);
 
     must(n >= 2 && seq->n_committed <= CONTEXT);
     for (uint32_t i = 0; i < n; i++) {

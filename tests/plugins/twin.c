@@ -106,34 +106,34 @@ static int twin_slab(void *self, soq_kv_group group, uint32_t block_class, uint3
 
 /* ---- Ops ----------------------------------------------------------------------------------------------------------------- */
 
-static void flip(struct soq_view *const *views, size_t n)
+static void flip(soq_buffer *const *buffers, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (views[i]->buffer)
-            views[i]->buffer ^= FLIP;
+        if (*buffers[i])
+            *buffers[i] ^= FLIP;
 }
 
 #define OP(table, name, op, ...)                                                                                               \
     static int twin_##name(void *self, const struct soq_##name##_args *args)                                                   \
     {                                                                                                                          \
         struct soq_##name##_args a = *args;                                                                                    \
-        struct soq_view *const views[] = {__VA_ARGS__};                                                                        \
+        soq_buffer *const buffers[] = {__VA_ARGS__};                                                                           \
                                                                                                                                \
-        flip(views, sizeof views / sizeof views[0]);                                                                           \
+        flip(buffers, sizeof buffers / sizeof buffers[0]);                                                                     \
         return fails(self, #name) ? cpu_refuse(self, op, SOQ_EDEVICE, "told to fail") : cpu_##table##_ops.name(self, &a);      \
     }
 
-OP(matmul, matmul, SOQ_OP_MATMUL, &a.x, &a.y)
-OP(elementwise, embed, SOQ_OP_EMBED, &a.y)
-OP(elementwise, norm, SOQ_OP_NORM, &a.x, &a.y)
-OP(elementwise, rope_table, SOQ_OP_ROPE_TABLE, &a.inv_freq, &a.table)
-OP(elementwise, rope, SOQ_OP_ROPE, &a.x, &a.table)
-OP(elementwise, activation, SOQ_OP_ACTIVATION, &a.gate, &a.up, &a.y)
-OP(elementwise, add, SOQ_OP_ADD, &a.a, &a.b, &a.y)
-OP(elementwise, scale, SOQ_OP_SCALE, &a.x)
-OP(elementwise, gather, SOQ_OP_GATHER, &a.x, &a.y)
-OP(attention, kv_append, SOQ_OP_KV_APPEND, &a.k, &a.v)
-OP(attention, attention, SOQ_OP_ATTENTION, &a.inv_freq, &a.q, &a.out)
+OP(matmul, matmul, SOQ_OP_MATMUL, &a.x.buffer, &a.y.buffer)
+OP(elementwise, embed, SOQ_OP_EMBED, &a.y.buffer)
+OP(elementwise, norm, SOQ_OP_NORM, &a.x.buffer, &a.y.buffer)
+OP(elementwise, rope_table, SOQ_OP_ROPE_TABLE, &a.inv_freq.buffer, &a.table.buffer)
+OP(elementwise, rope, SOQ_OP_ROPE, &a.x.buffer, &a.table.buffer)
+OP(elementwise, activation, SOQ_OP_ACTIVATION, &a.gate.buffer, &a.up.buffer, &a.y.buffer)
+OP(elementwise, add, SOQ_OP_ADD, &a.a.buffer, &a.b.buffer, &a.y.buffer)
+OP(elementwise, scale, SOQ_OP_SCALE, &a.x.buffer)
+OP(elementwise, gather, SOQ_OP_GATHER, &a.x.buffer, &a.y.buffer)
+OP(attention, kv_append, SOQ_OP_KV_APPEND, &a.k.buffer, &a.v.buffer)
+OP(attention, attention, SOQ_OP_ATTENTION, &a.inv_freq.buffer, &a.q.buffer, &a.out.buffer, &a.mass)
 
 /* ---- Tables -------------------------------------------------------------------------------------------------------------- */
 

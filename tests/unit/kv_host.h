@@ -237,6 +237,7 @@ static inline void kv_host_init(struct kv_host *k, const struct kv_host_params *
         .block_tokens = P,
         .n_layers = params->window ? 2 : 1,
         .n_heads = 1,
+        .n_views = 1,
         .parts = k->parts,
         .first_part = k->first_part,
     };

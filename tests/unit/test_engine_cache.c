@@ -366,7 +366,7 @@ Test(engine_cache, plans)
     cr_expect_eq(out.grid, 8);
     plan.grid = 64; /* entries would outlive what was promised for them */
     cr_expect_eq(soq__policy_plan(&policy, &hp, 100, 32, &out, &err), -SOQ_EUNSUPPORTED);
-    cr_expect(strstr(err.text, "fancy") && strstr(err.text, "64"), "%s", err.text);
+    cr_expect(strstr(err.text, "64"), "%s", err.text);
     plan = (struct soq_kv_plan){.struct_size = sizeof plan, .needs = SOQ_NEED_SELECTION};
     cr_expect_eq(soq__policy_plan(&policy, &hp, 100, 32, &out, &err), -SOQ_EUNSUPPORTED);
 }

@@ -112,7 +112,7 @@ static void make_cache(uint32_t window, uint64_t limit, uint32_t context, uint32
 
     counts = (struct counting){.fail_after = -1};
     layout = (struct soq__kv_layout){
-        .block_tokens = P, .n_groups = window ? 2 : 1, .n_pools = window ? 2 : 1, .n_heads = 1, .groups = groups};
+        .block_tokens = P, .n_groups = window ? 2 : 1, .n_pools = window ? 2 : 1, .n_heads = 1, .n_views = 1, .groups = groups};
     groups[0] = (struct soq__kv_group_layout){
         .kind = SOQ_GROUP_FULL, .n_layers = 1, .layers = &layer, .n_heads = 1, .n_planes = 2, .block_bytes = BLOCK};
     groups[1] = groups[0];
@@ -388,7 +388,7 @@ Test(kv, window_frees_behind_on_the_grid)
         cr_expect_leq(a.groups[1].n_held, most_blocks(1, n));
         cr_expect_eq(a.groups[0].n_held, (n + P - 1) / P);
     }
-    cr_assert_eq(soq__kv_segments(&a, segments, 4), 2);
+    cr_assert_eq(soq__kv_segments(&a, a.n_committed + a.n_tentative, segments, 4), 2);
     cr_expect_eq(segments[0].first_entry, 0);
     cr_expect_eq(segments[0].n_entries, 100);
     cr_expect_eq(segments[1].first_entry, a.groups[1].freed_to);
@@ -535,7 +535,7 @@ Test(kv, policy_may_drop_only_what_nobody_sees)
             struct soq_step_segment s[2];
 
             cr_expect_eq(a.groups[0].n_held, 3, "blocks 0, 3 and 4 stay");
-            cr_assert_eq(soq__kv_segments(&a, s, 2), 2);
+            cr_assert_eq(soq__kv_segments(&a, a.n_committed + a.n_tentative, s, 2), 2);
             cr_expect_eq(s[0].first_entry, 0);
             cr_expect_eq(s[0].n_entries, 8);
             cr_expect_eq(s[1].first_entry, 24);

@@ -450,9 +450,9 @@ static void make_cache(uint64_t n_slabs)
         .hparams = &hp,
         .block_tokens = P,
         .policies = policies,
-        .layer_policy = layer_policy,
+        .layer_policy = {layer_policy},
         .codecs = codecs,
-        .layer_codecs = pairs,
+        .layer_codecs = {pairs},
         .pack_grid = GRID,
     };
     struct soq__kv_cache_params p = {
@@ -607,7 +607,8 @@ static void check_rotation(uint32_t layer, const struct soq_step_segment *s, uin
 static void check_contents(const struct actor *a)
 {
     struct soq_step_segment segments[2 * GROUPS_MAX];
-    uint32_t n = soq__kv_segments(&a->seq, segments, 2 * GROUPS_MAX), len = a->seq.n_committed;
+    uint32_t n = soq__kv_segments(&a->seq, a->seq.n_committed + a->seq.n_tentative, segments, 2 * GROUPS_MAX),
+             len = a->seq.n_committed;
 
     for (uint32_t l = 0; l < N_LAYERS; l++)
         for (uint32_t at = layout.first_part[l]; at < layout.first_part[l + 1]; at++)

@@ -341,7 +341,7 @@ Test(kv_image, broken_ones)
             } else {
                 struct soq_step_segment segments[8];
 
-                cr_assert_gt(soq__kv_segments(&b, segments, 8), 0);
+                cr_assert_gt(soq__kv_segments(&b, b.n_committed + b.n_tentative, segments, 8), 0);
                 soq__kv_empty(&b);
             }
             image.data[at] = (char)(image.data[at] ^ 1 << bit);

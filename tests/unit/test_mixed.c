@@ -396,8 +396,8 @@ Test(mixed, groups_belong_to_who_attends)
 
     cr_assert_eq(e->layout.n_groups, 3); /* twin's with a window, cpu's with a window, cpu's full one */
     for (uint32_t l = 0; l < 6; l++) {
-        cr_expect_eq(e->net.layers[l].parts->group, groups[l]);
-        cr_expect_eq(e->net.layers[l].parts->index, indices[l]);
+        cr_expect_eq(e->net.layers[l].views[SOQ__KV_FULL].parts->group, groups[l]);
+        cr_expect_eq(e->net.layers[l].views[SOQ__KV_FULL].parts->index, indices[l]);
     }
     for (uint32_t g = 0; g < 3; g++) {
         cr_expect_eq(e->layout.groups[g].owner, owners[g]);

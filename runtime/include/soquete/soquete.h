@@ -251,6 +251,11 @@ struct soq_result {
     uint64_t kv_bytes;          /* that the session holds now */
     uint64_t kv_evicted;        /* entries that the policy selected away during the answer, all layers and kv heads counted */
     uint64_t kv_freed;          /* bytes of their blocks that went back to the pool */
+    uint32_t steps;             /* that gave tokens: one each, and with [decoding] drafter = self more */
+    uint32_t drafted_tokens;    /* that the lossy view proposed */
+    uint32_t accepted_tokens;   /* of these, those that became the answer's */
+    uint32_t reserved;
+    uint64_t kv_draft_bytes; /* of kv_bytes, those that only the lossy view needs */
 };
 
 #define SOQ_RESULT_INIT                                                                                                        \
