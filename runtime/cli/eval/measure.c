@@ -63,9 +63,9 @@ static struct soq__eval_key key_at(const struct run *run, uint32_t config, enum 
                                    uint32_t i)
 {
     const struct soq__eval_plan *plan = run->eval->plan;
-    uint32_t depths = n_depths(plan, task), depth = task == SOQ__EVAL_PASSKEY ? (uint32_t)plan->depths[i % depths] : 0;
+    uint32_t depth = task == SOQ__EVAL_PASSKEY ? (uint32_t)plan->depths[i / plan->n_items] : 0;
 
-    return soq__eval_key(run->eval, config, task, length, depth, i / depths);
+    return soq__eval_key(run->eval, config, task, length, depth, task == SOQ__EVAL_PASSKEY ? i % plan->n_items : i);
 }
 
 static bool is_missing(const struct run *run, uint32_t config, enum soq__eval_task task, uint32_t length, uint32_t i)
@@ -249,7 +249,8 @@ static void show_progress(const struct run *run, const struct soq__eval_key *key
     soq__progress("%u of %u: %s, %s %u", run->n_done, run->n_all, key->config, soq__eval_task_names[key->task], key->length);
 }
 
-/* again: records that exist are computed once more, for the store. */
+/* again: records that exist are computed once more, for the store. Keys of different depths follow each other, so that prompts
+ * find what the one before them has in common with them. */
 static int run_items(struct run *run, uint32_t config, enum soq__eval_task task, uint32_t length, bool again,
                      struct soq_error *err)
 {
@@ -266,6 +267,8 @@ static int run_items(struct run *run, uint32_t config, enum soq__eval_task task,
 
             if (!is_new && !again)
                 continue;
+            if (n && key.depth != run->lanes[0].key.depth)
+                break;
             rc = n ? 0 : open_for(run, config, task, length, err);
             if (rc)
                 break;
