@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/outfile.h"
 #include "cli/eval/measure.h"
 #include "cli/eval/plot.h"
 #include "cli/eval/report.h"
@@ -115,18 +114,19 @@ static int make_plan(const struct eval_options *o, struct soq__eval_plan *plan, 
 
 static int write_file(const char *dir, const char *name, const struct soq_buf *text, struct soq_error *err)
 {
-    struct soq__outfile file;
     struct soq_buf path = SOQ_BUF_INIT;
-    int rc;
+    FILE *file = NULL;
+    int rc = 0;
 
     soq__buf_printf(&path, "%s/%s", dir, name);
-    if (!soq__buf_ok(text) || !soq__buf_ok(&path)) {
+    if (!soq__buf_ok(text) || !soq__buf_ok(&path))
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory");
-    } else if (!(rc = soq__outfile_open(&file, soq__buf_str(&path), err))) {
-        rc = soq__outfile_write(&file, soq__buf_str(text), text->len, err);
-        rc = rc ? rc : soq__outfile_commit(&file, err);
-        if (rc)
-            soq__outfile_discard(&file);
+    if (!rc && !(file = fopen(soq__buf_str(&path), "we")))
+        rc = soq__fail(err, SOQ_EIO, "%s: %s", soq__buf_str(&path), strerror(errno));
+    if (file) {
+        fwrite(soq__buf_str(text), 1, text->len, file);
+        if (ferror(file) | fclose(file))
+            rc = soq__fail(err, SOQ_EIO, "%s: %s", soq__buf_str(&path), strerror(errno));
     }
     soq__buf_done(&path);
     return rc;

@@ -2,11 +2,12 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/eval/plot.h"
 
 /* In pixels. */
-enum { COLUMNS = 4, CELL_W = 44, CELL_H = 24, LEFT = 48, TOP = 52, HEAD = 22, FOOT = 34, GAP = 2 };
+enum { COLUMNS = 4, CELL_W = 44, CELL_H = 24, LEFT = 48, TOP = 52, HEAD = 22, FOOT = 34, GAP = 2, LETTER = 7 };
 
 static void draw_cell(struct soq_buf *out, double x, double y, double score)
 {
@@ -60,9 +61,10 @@ void soq__eval_plot_heat(const struct soq__eval_summary *s, struct soq_buf *out)
     uint32_t n = 0, at = 0;
     char title[256];
 
-    panel_w = panel_w < 190 ? 190 : panel_w; /* room for names */
-    for (uint32_t c = 0; c < s->eval->configs->n; c++)
+    for (uint32_t c = 0; c < s->eval->configs->n; c++) {
+        panel_w = fmax(panel_w, LEFT + LETTER * (double)(strlen(s->eval->configs->items[c].label) + 1));
         n += was_measured(s, c);
+    }
     snprintf(title, sizeof title, "%s: pass keys found, %%, by length of the prompt and depth of the key", s->eval->model);
     soq__plot_begin(out, panel_w * COLUMNS + 20, TOP + panel_h * ((n + COLUMNS - 1) / COLUMNS), title);
     for (uint32_t c = 0; c < s->eval->configs->n; c++) {

@@ -2,12 +2,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "cli/eval/plot.h"
 
 /* In pixels. */
-enum { LEFT = 70, TOP = 56, PLOT_W = 560, PLOT_H = 420, NAMES = 300, BOTTOM = 56, LINE = 17, RADIUS = 8 };
+enum { LEFT = 70, TOP = 56, PLOT_W = 560, PLOT_H = 420, NAMES = 60, LETTER = 7, BOTTOM = 56, LINE = 17, RADIUS = 8 };
 
 struct point {
     const char *name;
@@ -45,13 +46,23 @@ static int by_share(const void *a, const void *b)
 
 /* ---- What is drawn */
 
-#define LEAST_KL 1e-6 /* what is less is drawn there */
-
+/* Infinite where there is no divergence. */
 static double quality_of(const struct soq__eval_row *row, enum soq__eval_quality by)
 {
     if (by == SOQ__EVAL_BY_KL)
-        return row->kl.n ? -log10(fmax(row->kl.mean, LEAST_KL)) : NAN;
+        return row->kl.n ? -log10(row->kl.mean) : NAN;
     return row->passkey.n ? 100 * row->passkey.mean : NAN;
+}
+
+/* No divergence is drawn where the decade of the least one ends. */
+static void bound(struct chart *c)
+{
+    double most = 0;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        most = isfinite(c->points[i].quality) ? fmax(most, c->points[i].quality) : most;
+    for (uint32_t i = 0; i < c->n; i++)
+        c->points[i].quality = fmin(c->points[i].quality, ceil(most));
 }
 
 static void fill(const struct soq__eval_summary *s, enum soq__eval_quality by, struct chart *c)
@@ -70,6 +81,7 @@ static void fill(const struct soq__eval_summary *s, enum soq__eval_quality by, s
         if (!isnan(share) && !isnan(quality))
             c->points[c->n++] = (struct point){row->config, share, quality, false};
     }
+    bound(c);
     qsort(c->points, c->n, sizeof *c->points, by_share);
     for (uint32_t i = 0; i < c->n; i++) {
         c->points[i].best = c->points[i].quality > best;
@@ -156,7 +168,7 @@ static void draw_points(const struct chart *c, struct soq_buf *out)
 void soq__eval_plot_pareto(const struct soq__eval_summary *s, enum soq__eval_quality by, struct soq_buf *out)
 {
     struct chart c = {.log_y = by == SOQ__EVAL_BY_KL};
-    double names;
+    double lines, names = 0;
     char title[256];
 
     c.points = soq__alloc_zero(s->eval->configs->n, sizeof *c.points);
@@ -166,10 +178,12 @@ void soq__eval_plot_pareto(const struct soq__eval_summary *s, enum soq__eval_qua
     }
     fill(s, by, &c);
     set_ranges(&c);
-    names = TOP + (double)c.n * LINE + 10;
+    lines = TOP + (double)c.n * LINE + 10;
+    for (uint32_t i = 0; i < c.n; i++)
+        names = fmax(names, LETTER * (double)(strlen(c.points[i].name) + sizeof ", 12.5 %"));
     snprintf(title, sizeof title, "%s: %s against bytes of the KV cache", s->eval->model,
              c.log_y ? "KL divergence from the full cache" : "pass keys found");
-    soq__plot_begin(out, LEFT + PLOT_W + NAMES, fmax(TOP + PLOT_H + BOTTOM, names), title);
+    soq__plot_begin(out, LEFT + PLOT_W + NAMES + names, fmax(TOP + PLOT_H + BOTTOM, lines), title);
     draw_axes(&c, "bytes that a sequence holds behind its prompt, of the full f32 cache's",
               c.log_y ? "KL, nats (up is better)" : "found, %", out);
     draw_front(&c, out);
