@@ -7,7 +7,7 @@
 #include "cli/eval/plot.h"
 
 /* In pixels. */
-enum { COLUMNS = 4, CELL_W = 44, CELL_H = 24, LEFT = 48, TOP = 52, HEAD = 22, FOOT = 34, GAP = 2, LETTER = 7 };
+enum { COLUMNS = 4, CELL_W = 44, CELL_H = 24, LEFT = 48, TOP = 52, HEAD = 22, FOOT = 34, GAP = 2, LETTER = 7, TITLE = 720 };
 
 static void draw_cell(struct soq_buf *out, double x, double y, double score)
 {
@@ -66,7 +66,7 @@ void soq__eval_plot_heat(const struct soq__eval_summary *s, struct soq_buf *out)
         n += was_measured(s, c);
     }
     snprintf(title, sizeof title, "%s: pass keys found, %%, by length of the prompt and depth of the key", s->eval->model);
-    soq__plot_begin(out, panel_w * COLUMNS + 20, TOP + panel_h * ((n + COLUMNS - 1) / COLUMNS), title);
+    soq__plot_begin(out, fmax(panel_w * COLUMNS + 20, TITLE), TOP + panel_h * ((n + COLUMNS - 1) / COLUMNS), title);
     for (uint32_t c = 0; c < s->eval->configs->n; c++) {
         if (!was_measured(s, c))
             continue;
