@@ -20,7 +20,7 @@ static void draw_cell(struct soq_buf *out, double x, double y, double score)
     soq__buf_printf(out, "<rect class=\"heat\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill-opacity=\"%.2f\"/>\n", x,
                     y, CELL_W - GAP, CELL_H - GAP, score);
     snprintf(text, sizeof text, "%.0f", 100 * score);
-    soq__plot_text(out, x + (CELL_W - GAP) / 2.0, y + 15, "middle", score > 0.5 ? "small inverse" : "small", text);
+    soq__plot_text(out, x + (CELL_W - GAP) / 2.0, y + 15, "middle", score > 0.5 ? "small inverse" : "small name", text);
 }
 
 static void draw_panel(const struct soq__eval_summary *s, uint32_t config, double x, double y, struct soq_buf *out)

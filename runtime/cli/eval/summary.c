@@ -52,13 +52,16 @@ struct walk {
     uint32_t at;             /* the next */
 };
 
-/* The next item that has a record; NULL: there is no more. *reference_out: its record of the full cache, or NULL. */
+/* The next item that has a record; NULL: there is no more, or the plan has no such task. *reference_out: its record of the full
+ * cache, or NULL. */
 static const struct soq__eval_record *next(struct walk *w, const struct soq__eval_record **reference_out)
 {
     const struct soq__eval_plan *plan = w->eval->plan;
     uint32_t depths = w->task == SOQ__EVAL_PASSKEY ? (uint32_t)plan->n_depths : 1;
     uint32_t each = depths * (w->task == SOQ__EVAL_SPEED ? plan->n_reps : plan->n_items);
 
+    if (!plan->tasks[w->task])
+        return NULL;
     for (; w->at < each * plan->n_lengths; w->at++) {
         uint32_t length = (uint32_t)plan->lengths[w->at / each], i = w->at % each;
         uint32_t depth = w->task == SOQ__EVAL_PASSKEY ? (uint32_t)plan->depths[i % depths] : 0;
