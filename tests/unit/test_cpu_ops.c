@@ -376,7 +376,15 @@ Test(cpu_ops, out_of_memory)
         struct soq_kv_plane planes[2] = {
             {sizeof planes[0], SOQ_PLANE_KEY, 1, 8, 1, -1, {sizeof planes[0].format, SOQ_FORMAT_PLAIN, .tile_bytes = 1024}},
             {sizeof planes[0], SOQ_PLANE_VALUE, 1, 8, 1, -1, {sizeof planes[0].format, SOQ_FORMAT_PLAIN, .tile_bytes = 1024}}};
-        struct soq_kv_group_desc group = {sizeof group, 0, SOQ_GROUP_FULL, 1, 32, 4, 2, sizeof planes[0], planes, 2048, 0};
+        struct soq_kv_group_desc group = {.struct_size = sizeof group,
+                                          .kind = SOQ_GROUP_FULL,
+                                          .n_layers = 1,
+                                          .block_tokens = 32,
+                                          .max_blocks = 4,
+                                          .n_planes = 2,
+                                          .plane_stride = sizeof planes[0],
+                                          .planes = planes,
+                                          .block_bytes = 2048};
         static const float data[64 * 8];
         struct soq_weight_desc desc = {.struct_size = sizeof desc,
                                        .name = "w",
