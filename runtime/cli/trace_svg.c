@@ -8,25 +8,24 @@
 enum { WIDTH = 1000, LEFT = 84, RIGHT = 20, TOP = 56, BOTTOM = 44, GAP = 3 /* between layers */ };
 
 /* Plain colours, which the dark ones replace where a viewer knows of them: many know neither variables nor @media. */
-static const char style[] =
-    "<style>\n"
-    "  text { font: 12px system-ui, sans-serif; fill: #6b7078; }\n"
-    "  .title { font-size: 16px; fill: #1c1e21; }\n"
-    "  .right { text-anchor: end; }\n"
-    "  .mid { text-anchor: middle; }\n"
-    "  .paper { fill: #fff; }\n"
-    "  .row { fill: #eceef1; }\n"
-    "  .kept { stroke: #1a5fb4; }\n"
-    "  .axis { stroke: #6b7078; }\n"
-    "  @media (prefers-color-scheme: dark) {\n"
-    "    text { fill: #9aa0a8; }\n"
-    "    .title { fill: #e8eaed; }\n"
-    "    .paper { fill: #16181c; }\n"
-    "    .row { fill: #23262c; }\n"
-    "    .kept { stroke: #78aeed; }\n"
-    "    .axis { stroke: #9aa0a8; }\n"
-    "  }\n"
-    "</style>\n";
+static const char style[] = "<style>\n"
+                            "  text { font: 12px system-ui, sans-serif; fill: #6b7078; }\n"
+                            "  .title { font-size: 16px; fill: #1c1e21; }\n"
+                            "  .right { text-anchor: end; }\n"
+                            "  .mid { text-anchor: middle; }\n"
+                            "  .paper { fill: #fff; }\n"
+                            "  .row { fill: #eceef1; }\n"
+                            "  .kept { stroke: #1a5fb4; }\n"
+                            "  .axis { stroke: #6b7078; }\n"
+                            "  @media (prefers-color-scheme: dark) {\n"
+                            "    text { fill: #9aa0a8; }\n"
+                            "    .title { fill: #e8eaed; }\n"
+                            "    .paper { fill: #16181c; }\n"
+                            "    .row { fill: #23262c; }\n"
+                            "    .kept { stroke: #78aeed; }\n"
+                            "    .axis { stroke: #9aa0a8; }\n"
+                            "  }\n"
+                            "</style>\n";
 
 struct picture {
     const struct soq__trace_event *event;

@@ -6,4 +6,4 @@ set -uo pipefail
 
 prepare &&
     configure_in build/tsan --enable-sanitizers=thread --disable-opencl CFLAGS='-O1 -g' &&
-    TSAN_OPTIONS=halt_on_error=1 check_in build/tsan TESTS="$(make -s -C build/tsan print-threaded-tests)"
+    SOQ_TEST_SHORT=1 TSAN_OPTIONS=halt_on_error=1 check_in build/tsan TESTS="$(make -s -C build/tsan print-threaded-tests)"
