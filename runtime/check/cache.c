@@ -360,8 +360,8 @@ void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uin
 
             soq__ref_attend(&reference, soq__matrix_at(&c->q, first + i, h * c->shape.dk), first + i, want);
             for (uint32_t d = 0; d < dv; d++)
-                soq__rig_close(c->rig, SOQ_OP_ATTENTION, dtype, (double)*soq__matrix_at(out, row + i, h * dv + d),
-                               want[d], 1, row + i, h * dv + d);
+                soq__rig_close(c->rig, SOQ_OP_ATTENTION, dtype, (double)*soq__matrix_at(out, row + i, h * dv + d), want[d], 1,
+                               row + i, h * dv + d);
         }
     }
 }

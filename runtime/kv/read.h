@@ -4,8 +4,8 @@
 
 #include "kv/cache.h"
 
-/* Plane 0, keys, or 1, values, as the codec gives them back, of a layer and kv head: out [n_committed][width]. Entries that are gone stay
- * as they are in out. */
+/* Plane 0, keys, or 1, values, as the codec gives them back, of a layer and kv head: out [n_committed][width]. Entries that are
+ * gone stay as they are in out. */
 int soq__kv_read(const struct soq__kv_seq *seq, uint32_t layer, uint32_t head, uint32_t plane, float *out,
                  struct soq_error *err);
 
