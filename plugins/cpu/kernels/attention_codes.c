@@ -87,7 +87,7 @@ static void round_row(uint32_t bits_each, const float *x, const float *fold, siz
 {
     vi most = vi_splat(0), sum = vi_splat(0);
     float product[FOLD_MAX], top, inverse, largest = bits_each == 8 ? 127 * 256 + 127 : 63 * 128 + 63;
-    int32_t bits, finite;
+    int32_t bits, finite, shift = (int32_t)bits_each;
 
     for (size_t k = 0; k < n; k += CPU_LANES) {
         vf v = vf_load(x + k) * vf_load(fold + k);
@@ -101,11 +101,11 @@ static void round_row(uint32_t bits_each, const float *x, const float *fold, siz
     inverse = top > 0x1p-100f ? largest / top : 0.0f;
     for (size_t k = 0; k < n; k += CPU_LANES) {
         vi whole = vi_round(vf_load(product + k) * vf_splat(inverse)) & finite;
-        vi first = (whole + (1 << (bits_each - 1))) >> (int32_t)bits_each;
+        vi first = (whole + vi_splat(1 << (shift - 1))) >> shift;
 
         sum += whole;
         vi_store_i8(high + k, first);
-        vi_store_i8(low + k, whole - (first << (int32_t)bits_each));
+        vi_store_i8(low + k, whole - (first << shift));
     }
     *scale_out = top * (1.0f / largest);
     *sum_out = vi_sum(sum);
