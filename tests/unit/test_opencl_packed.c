@@ -253,12 +253,14 @@ static void scene_open(struct scene *x, const struct variant *v, uint32_t n, con
     const struct override overrides[] = {{"arena", arena ? arena : "65536"}, {"decoded", decoded}, {NULL, NULL}};
 
     *x = (struct scene){.v = *v, .n_entries = n, .n_blocks = (n + v->block_tokens - 1) / v->block_tokens};
+    if (checked())
+        x->v.heads = x->v.ratio = 1;
     device_open_with(&x->d, overrides, 64);
     describe(x);
     x->blocks = calloc(x->n_blocks, x->plain_desc.block_bytes + x->desc.block_bytes);
     x->packs = calloc(x->n_blocks, x->desc.packed_bytes);
     for (int p = 0; p < 2; p++)
-        x->numbers[p] = calloc((size_t)LAYERS * v->heads * x->n_blocks * v->block_tokens, width_of(v, p) * sizeof(float));
+        x->numbers[p] = calloc((size_t)LAYERS * x->v.heads * x->n_blocks * v->block_tokens, width_of(v, p) * sizeof(float));
     make_groups(x);
     x->step = device_step(0, 0);
     x->step->step.n_seqs = 0;
@@ -269,6 +271,7 @@ static void scene_open(struct scene *x, const struct variant *v, uint32_t n, con
         x->step->edits[x->step->step.n_edits++] = (struct soq_step_edit){slot, 0, b, block};
         x->step->edits[x->step->step.n_edits++] = (struct soq_step_edit){slot, 1, b, b};
     }
+    v = &x->v;
     x->q = device_matrix(&x->d, 32, v->heads * v->ratio * v->dk, 3, 17);
     x->out = device_matrix(&x->d, 32, v->heads * v->ratio * v->dv, 1, 18);
     x->again = device_matrix(&x->d, 32, v->heads * v->ratio * v->dv, 1, 19);
@@ -504,7 +507,7 @@ Test(opencl_packed, formats, .timeout = 300)
         struct scene x;
 
         scene_open(&x, &variants[i], n, "32MiB");
-        add_rows(&x, 0, n - NEW_ROWS, NEW_ROWS, &whole, 1);
+        add_rows(&x, 0, n - NEW_ROWS, checked() ? 2 : NEW_ROWS, &whole, 1);
         add_rows(&x, 2, n - NEW_ROWS, 2, &part, 1);
         check(&x);
         scene_close(&x);
@@ -533,7 +536,7 @@ Test(opencl_packed, masks, .timeout = 300)
         x.args.n_rot = variants[i].dk / 4 * 2;
         x.args.inv_freq.cols = x.args.n_rot / 2;
         x.args.sink_logits = x.sinks = device_vector(&x.d, logits, x.args.n_heads);
-        add_rows(&x, 0, 601 - NEW_ROWS, NEW_ROWS, segments, 2);
+        add_rows(&x, 0, 601 - NEW_ROWS, checked() ? 2 : NEW_ROWS, segments, 2);
         segments[1].n_entries = 104;
         add_rows(&x, 2, 601 - NEW_ROWS, 2, segments, 2);
         check(&x);
@@ -560,17 +563,17 @@ Test(opencl_packed, skipped_entries)
     packed = malloc(x.desc.packed_bytes);
     cr_assert_eq(x.d.ops->memory->buffer_read(x.d.self, x.slabs[1], 0, packed, x.desc.packed_bytes, &err), 0);
     for (int p = 0; p < 2; p++) {
-        uint32_t width = width_of(v, p);
+        uint32_t width = width_of(v, p), last = LAYERS * x.v.heads - 1;
         float *numbers = malloc(32 * width * sizeof *numbers);
         uint8_t *expected = malloc(x.toys[p].format.tile_bytes);
-        struct soq_kv_tile about = tile_about(&x, p, 1, 3);
+        struct soq_kv_tile about = tile_about(&x, p, 1, last);
 
-        make_numbers(&x, p, 1, 3);
-        memcpy(numbers, numbers_at(&x, p, 3, 32), 32 * width * sizeof *numbers);
+        make_numbers(&x, p, 1, last);
+        memcpy(numbers, numbers_at(&x, p, last, 32), 32 * width * sizeof *numbers);
         for (uint32_t t = 0; t < skip; t++)
             memcpy(numbers + t * width, numbers + skip * width, width * sizeof *numbers);
         toy_encode(&x.toys[p], &about, numbers, expected, NULL);
-        cr_assert_eq(memcmp(expected, tile_at(packed, 0, x.packed, p, 0, 3), x.toys[p].format.tile_bytes), 0);
+        cr_assert_eq(memcmp(expected, tile_at(packed, 0, x.packed, p, 0, last), x.toys[p].format.tile_bytes), 0);
         free(numbers);
         free(expected);
     }
@@ -586,24 +589,24 @@ Test(opencl_packed, gather)
 
     for (size_t k = 0; k < N_VARIANTS; k++) {
         const struct variant *v = &variants[k];
-        uint32_t t = v->block_tokens, n = 12 * t, keep[LAYERS * 2][KEEP], n_keep = t < 16 ? t : KEEP;
+        uint32_t t = v->block_tokens, n = 12 * t, n_keep = t < 16 ? t : KEEP;
         soq_block_ref src[10], dst[2] = {10, 11};
-        struct soq_kv_gather_args args = {sizeof args, n_keep, 0, src, dst, 10, 2, t / 2, 0, keep[0]};
+        struct soq_kv_gather_args args = {sizeof args, n_keep, 0, src, dst, 10, 2, t / 2, 0, NULL};
         struct toy tail = {{.dtype = v->tail}, 0};
         struct soq_error err = SOQ_ERROR_INIT;
-        uint32_t *lines = malloc(LAYERS * v->heads * n_keep * sizeof *lines);
+        uint32_t *lines = malloc(LAYERS * 2 * n_keep * sizeof *lines);
         struct scene x;
 
         scene_open(&x, v, n + NEW_ROWS, "1");
         for (uint32_t b = 0; b < 10; b++)
             src[b] = packs(&x, b) ? PACKED_REF | (x.n_blocks - 1 - b) : b;
-        for (uint32_t i = 0; i < LAYERS * v->heads * n_keep; i++)
+        for (uint32_t i = 0; i < LAYERS * x.v.heads * n_keep; i++)
             lines[i] = i % n_keep * (10 * t / n_keep) + i / n_keep;
         args.group = x.group;
         args.keep = lines;
         cr_assert_eq(x.d.ops->attention->kv_gather(x.d.self, &args, &err), 0, "%s", err.text);
         cr_assert_eq(x.d.ops->memory->buffer_read(x.d.self, x.slabs[0], 0, x.blocks, x.n_blocks * x.desc.block_bytes, &err), 0);
-        for (uint32_t i = 0; i < LAYERS * v->heads * n_keep; i++)
+        for (uint32_t i = 0; i < LAYERS * x.v.heads * n_keep; i++)
             for (int p = 0; p < 2; p++) {
                 uint32_t tile = i / n_keep, to = t / 2 + i % n_keep, width = width_of(v, p);
                 const uint8_t *at = tile_at(x.blocks, x.desc.block_bytes, x.planes, p, dst[to / t], tile);
