@@ -41,13 +41,14 @@ static int check_coder(const struct soq_kv_group_desc *desc, const struct soq_kv
                        desc->index);
 }
 
-static int take_planes(struct cpu_class *class, uint32_t number, const struct soq_kv_group_desc *desc,
+static int take_planes(const struct cpu *cpu, struct cpu_class *class, uint32_t number, const struct soq_kv_group_desc *desc,
                        const struct soq_kv_plane *planes, struct soq_error *err)
 {
     uint64_t offset = 0;
 
     for (uint32_t i = 0; i < desc->n_planes; i++) {
         const struct soq_kv_plane *plane = plane_at(desc, planes, i);
+        uint32_t side = plane->role == SOQ_PLANE_KEY ? CPU_KEY : CPU_VALUE;
         int rc = check_format(desc, plane, number, err);
 
         if (!rc && plane->role != SOQ_PLANE_KEY && plane->role != SOQ_PLANE_VALUE)
@@ -57,15 +58,16 @@ static int take_planes(struct cpu_class *class, uint32_t number, const struct so
             rc = check_coder(desc, desc->coders ? &desc->coders[i] : NULL, err);
         if (rc)
             return rc;
-        class->planes[plane->role == SOQ_PLANE_KEY ? CPU_KEY : CPU_VALUE] = (struct cpu_plane){
+        class->planes[side] = (struct cpu_plane){
             .role = plane->role,
             .heads = plane->heads,
             .width = plane->width,
             .offset = offset,
             .format = plane->format,
             .coder = number == CPU_PACKED ? desc->coders[i] : (struct soq_kv_coder){0},
-            .codes = cpu_codes_of(&plane->format, plane->role, desc->block_tokens, plane->width),
         };
+        if (cpu->q8) /* else tiles are decoded: computing on codes rounds queries and weights */
+            class->planes[side].codes = cpu_codes_of(&plane->format, plane->role, desc->block_tokens, plane->width);
         offset += plane->format.tile_bytes * desc->n_layers * plane->heads;
     }
     if (!class->planes[CPU_KEY].heads || class->planes[CPU_KEY].heads != class->planes[CPU_VALUE].heads ||
@@ -76,17 +78,18 @@ static int take_planes(struct cpu_class *class, uint32_t number, const struct so
 }
 
 /* Both classes; the packed one must have the same heads and widths. */
-static int take_classes(struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
+static int take_classes(const struct cpu *cpu, struct cpu_group *group, const struct soq_kv_group_desc *desc,
+                        struct soq_error *err)
 {
     struct cpu_class *plain = &group->classes[CPU_PLAIN], *packed = &group->classes[CPU_PACKED];
     int rc;
 
     plain->block_bytes = desc->block_bytes;
-    rc = take_planes(plain, CPU_PLAIN, desc, desc->planes, err);
+    rc = take_planes(cpu, plain, CPU_PLAIN, desc, desc->planes, err);
     if (rc || !desc->packed)
         return rc;
     packed->block_bytes = desc->packed_bytes;
-    rc = take_planes(packed, CPU_PACKED, desc, desc->packed, err);
+    rc = take_planes(cpu, packed, CPU_PACKED, desc, desc->packed, err);
     for (uint32_t side = 0; side < CPU_SIDES && !rc; side++)
         if (packed->planes[side].heads != plain->planes[side].heads || packed->planes[side].width != plain->planes[side].width)
             rc = plugin_fail(err, SOQ_EINVAL, "cpu: kv group %u: packed blocks have %u heads of %u, the others %u of %u",
@@ -136,7 +139,7 @@ static int take_storage(struct cpu_group *group, uint64_t storage, struct soq_er
 static int fill_group(struct cpu *cpu, struct cpu_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
 {
     size_t n = (size_t)cpu->params.max_slots * desc->max_blocks;
-    int rc = take_classes(group, desc, err);
+    int rc = take_classes(cpu, group, desc, err);
 
     if (!rc)
         rc = take_storage(group, desc->storage, err);
