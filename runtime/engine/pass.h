@@ -117,11 +117,11 @@ static inline void kv_append_to(const struct pass *p, uint32_t at, const struct 
 /* k and v of every row go to the cache: drafts to the lossy view, all others to both. */
 static inline void kv_append(const struct pass *p, const struct soq__net_layer *l, struct soq_view k, struct soq_view v)
 {
-    for (int i = p->view; i < SOQ__KV_VIEWS; i++) {
+    for (uint32_t i = p->view; i < SOQ__KV_VIEWS; i++) {
         const struct soq__layer_view *view = &l->views[i];
 
         for (uint32_t j = 0; j < view->n_parts; j++)
-            if (i == (int)p->view || !soq__kv_is_shared(p->kv->layout, &view->parts[j])) /* not twice */
+            if (i == p->view || !soq__kv_is_shared(p->kv->layout, &view->parts[j])) /* not twice */
                 kv_append_to(p, view->at, &view->parts[j], k, v);
     }
 }
