@@ -159,3 +159,5 @@ def run_main(main):
         sys.exit("%s: %s" % (os.path.basename(sys.argv[0]), e))
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
