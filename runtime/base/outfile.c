@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -18,8 +19,12 @@ static int fail_errno(const struct soq__outfile *f, const char *what, struct soq
 int soq__outfile_open(struct soq__outfile *f, const char *path, struct soq_error *err)
 {
     struct soq_buf name = SOQ_BUF_INIT;
+    struct stat there;
     int fd;
 
+    *f = (struct soq__outfile){0};
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* a device would be replaced by the file */
+        return soq__fail(err, SOQ_EINVAL, "cannot create %s: it is no regular file; name another", path);
     soq__buf_printf(&name, "%s.XXXXXX", path);
     *f = (struct soq__outfile){.path = soq__strdup(path), .temporary = soq__buf_steal(&name)};
     if (!f->path || !f->temporary)

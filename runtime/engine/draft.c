@@ -48,8 +48,7 @@ static const char *policy_problem(const struct soq__kv_policy *p)
         return "it cannot work with drafts; use another policy, or [decoding] drafter = none";
     if (p->view == SOQ__KV_FULL && !soq__kv_keeps_all(p))
         return "with [decoding] drafter = self this view decides, so it must keep everything; use the policy full here, and "
-               "this "
-               "one in [draft]";
+               "this one in [draft]";
     return NULL;
 }
 

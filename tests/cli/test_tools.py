@@ -7,6 +7,7 @@ import math
 import os
 import random
 import re
+import stat
 import struct
 import sys
 from array import array
@@ -351,6 +352,9 @@ def calibrated_codec():
 def calibrate_refuses():
     """calibrate needs a file to write to, enough text, and chunks that the model holds."""
     assert "--out" in soquete("calibrate", "-m", LLAMA, text="x", rc=2).err
+    os.mkfifo(path("pipe.kvcal"))  # as a device would be: never replaced by a file
+    assert "no regular file" in soquete("calibrate", "-m", LLAMA, "-c", 64, "-o", path("pipe.kvcal"), text=WORDS * 12, rc=2).err
+    assert stat.S_ISFIFO(os.stat(path("pipe.kvcal")).st_mode)
     assert "no chunk of 128" in soquete("calibrate", "-m", LLAMA, "-c", 128, "-o", path("d.kvcal"), text="short", rc=2).err
     assert "context" in soquete("calibrate", "-m", LLAMA, "-c", 1 << 20, "-o", path("d.kvcal"), text=WORDS, rc=2).err
     assert "missing" in soquete("calibrate", "-m", LLAMA, "-f", path("missing"), "-o", path("d.kvcal"), rc=1).err
