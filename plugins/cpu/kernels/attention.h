@@ -132,10 +132,13 @@ void cpu_item_load_values(struct item *item, uint64_t begin, uint64_t seen);
 /* Those of them that lie as F16 in blocks of at least ROWS. */
 uint64_t cpu_item_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen);
 
+/* For the tile after this one. Prefetches into the first-level cache occupy the few line buffers in front of it until memory
+ * answers, and loads wait for them: two threads that read tiles of 4 KiB here and there got 22 GB/s so, into the second level
+ * 33 GB/s. */
 VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
-        vec_prefetch(p + i);
+        vec_prefetch_l2(p + i);
 }
 
 /* attention_tile.c. part += the tile at entry `begin`, as masks say; seen is their union. The weights go to scores [n][TOKENS].

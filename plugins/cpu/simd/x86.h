@@ -98,10 +98,16 @@ VEC_INLINE vi vi_keep(vi v)
     return v;
 }
 
-/* A hint that the line at p will be wanted. */
+/* A hint that the line at p will be wanted soon, */
 VEC_INLINE void vec_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);
+}
+
+/* or later: in the second-level cache. */
+VEC_INLINE void vec_prefetch_l2(const void *p)
+{
+    _mm_prefetch(p, _MM_HINT_T1);
 }
 
 VEC_INLINE void vec_pause(void)

@@ -174,10 +174,16 @@ VEC_INLINE vi vi_keep(vi v)
     return v;
 }
 
-/* A hint that the line at p will be wanted. */
+/* A hint that the line at p will be wanted soon, */
 VEC_INLINE void vec_prefetch(const void *p)
 {
     __builtin_prefetch(p);
+}
+
+/* or later: in the second-level cache. */
+VEC_INLINE void vec_prefetch_l2(const void *p)
+{
+    __builtin_prefetch(p, 0, 2);
 }
 
 VEC_INLINE void vec_pause(void)
