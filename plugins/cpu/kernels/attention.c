@@ -45,7 +45,7 @@ static void sum_split(struct item *item, uint64_t split, const struct item *next
     for (uint64_t begin = split_begin(item, split); begin < end; begin += TOKENS) {
         item->ahead = begin + TOKENS < end ? item : next;
         item->ahead_at = begin + TOKENS < end || !next ? begin + TOKENS : split_begin(next, next_split);
-        for (uint32_t s = 0, class; s < item->seq->n_segments; s++)
+        for (uint32_t s = item->first_segment, class; s < item->end_segment; s++)
             if (cpu_item_class(item, s, &class))
                 sum_class(item, begin, s, class);
     }

@@ -66,6 +66,7 @@ struct item {
     const struct soq_step *step;
     const struct soq_step_seq *seq;
     uint32_t kv_head, first, n;
+    uint32_t first_segment, end_segment;      /* of the sequence: those that hold for the item are among them */
     const struct soq_step_row *rows[QUERIES]; /* of the queries */
     uint32_t ratio;                           /* heads per kv head */
     uint32_t classes;                         /* of segments: those of one class turn the queries alike */

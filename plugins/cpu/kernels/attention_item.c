@@ -172,6 +172,18 @@ static bool holds(const struct item *item, const struct soq_step_segment *segmen
            item->kv_head - segment->first_head < segment->n_heads;
 }
 
+/* Looked for once: where each head is a group of its own, most of a sequence's segments are others'. */
+static void find_segments(struct item *item)
+{
+    item->first_segment = item->end_segment = 0;
+    for (uint32_t s = 0; s < item->seq->n_segments; s++) {
+        if (!holds(item, segment_at(item, s)))
+            continue;
+        item->first_segment = item->end_segment ? item->first_segment : s;
+        item->end_segment = s + 1;
+    }
+}
+
 static bool same_class(const struct soq_step_segment *a, const struct soq_step_segment *b)
 {
     return a->flags == b->flags && (!(a->flags & SOQ_SEGMENT_ROTATE) || a->rotation == b->rotation);
@@ -181,7 +193,7 @@ static bool first_of_class(const struct item *item, uint32_t segment)
 {
     if (!holds(item, segment_at(item, segment)))
         return false;
-    for (uint32_t s = 0; s < segment; s++)
+    for (uint32_t s = item->first_segment; s < segment; s++)
         if (holds(item, segment_at(item, s)) && same_class(segment_at(item, s), segment_at(item, segment)))
             return false;
     return true;
@@ -193,7 +205,7 @@ bool cpu_item_class(const struct item *item, uint32_t segment, uint32_t *class_o
 
     if (!first_of_class(item, segment))
         return false;
-    for (uint32_t s = 0; s < segment; s++)
+    for (uint32_t s = item->first_segment; s < segment; s++)
         class += first_of_class(item, s);
     *class_out = class;
     return true;
@@ -242,7 +254,7 @@ uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin)
             continue;
         }
         item->masks[i] = 0;
-        for (uint32_t s = segment; s < item->seq->n_segments; s++) {
+        for (uint32_t s = segment; s < item->end_segment; s++) {
             struct sight sight;
 
             if (!holds(item, segment_at(item, s)) || !same_class(segment_at(item, s), segment_at(item, segment)))
@@ -262,7 +274,7 @@ static void find_bounds(struct item *item)
     int64_t begin = INT64_MAX, end = 0;
 
     item->classes = 0;
-    for (uint32_t s = 0; s < item->seq->n_segments; s++) {
+    for (uint32_t s = item->first_segment; s < item->end_segment; s++) {
         const struct soq_step_segment *segment = segment_at(item, s);
 
         item->classes += first_of_class(item, s);
@@ -299,6 +311,7 @@ bool cpu_item_select(struct item *item, uint64_t number)
         item->decoded_from[CPU_KEY] = item->decoded_from[CPU_VALUE] = NULL;
         item->mass = wants_mass(item, seq->first_row + item->first / item->ratio,
                                 (item->first + item->n - 1) / item->ratio - item->first / item->ratio + 1);
+        find_segments(item);
         find_bounds(item);
         return true;
     }
