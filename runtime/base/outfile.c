@@ -45,13 +45,6 @@ int soq__outfile_write(struct soq__outfile *f, const void *data, size_t n, struc
     return fwrite(data, 1, n, f->stream) == n ? 0 : fail_errno(f, "write", err);
 }
 
-int soq__outfile_patch(struct soq__outfile *f, const void *data, size_t n, struct soq_error *err)
-{
-    if (fseek(f->stream, 0, SEEK_SET) || fwrite(data, 1, n, f->stream) != n)
-        return fail_errno(f, "write", err);
-    return 0;
-}
-
 int soq__outfile_commit(struct soq__outfile *f, struct soq_error *err)
 {
     FILE *stream = f->stream;

@@ -16,8 +16,6 @@ struct soq__outfile {
 /* Messages name the path and the reason. After a failure of any call, discard. */
 int soq__outfile_open(struct soq__outfile *file, const char *path, struct soq_error *err);
 int soq__outfile_write(struct soq__outfile *file, const void *data, size_t n, struct soq_error *err);
-/* Overwrites the first n bytes. */
-int soq__outfile_patch(struct soq__outfile *file, const void *data, size_t n, struct soq_error *err);
 /* The file takes its place, replacing what is there, once it is safe on the disk. */
 int soq__outfile_commit(struct soq__outfile *file, struct soq_error *err);
 /* Frees everything and removes what was not committed. */

@@ -2,7 +2,8 @@
  *
  * Prefill is timed from the request to the end of the prompt. Decode runs one token more than it counts and is timed from the
  * first to the last, so that neither the prompt nor the cache's state matters; nothing is sampled but the best token. Several
- * sequences are requests from several threads, which the engine computes in one batch.
+ * sequences are requests from several threads, which the engine computes in one batch; they share no blocks, but what is in
+ * front of the decode tests is computed once and copied.
  *
  * The share of the memory bandwidth is (bytes of the weights that a step reads + bytes of its sequences' caches) x steps per
  * second / bandwidth; of the int8 peak 2 x multiply-adds of all matmuls / their seconds / peak, in one more repetition that
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/cpucount.h"
 #include "base/error.h"
 #include "cli/bench.h"
@@ -21,6 +23,7 @@
 #include "cli/out.h"
 #include "cli/term.h"
 #include "config/settings.h"
+#include "engine/session.h"
 
 #define LIST_MAX 32
 #define PARALLEL_MAX 256
@@ -72,7 +75,8 @@ struct bench {
     struct soq__sequence **seqs; /* [n_lanes] */
     struct soq__job *jobs;       /* [n_lanes] */
     uint32_t n_lanes;
-    int32_t *tokens; /* [context] */
+    struct soq_buf filled; /* the cache of a sequence at the depth of the test in hand; empty: not yet known */
+    int32_t *tokens;       /* [context] */
     int64_t prompts[LIST_MAX], depths[LIST_MAX];
     size_t n_prompts, n_depths;
 };
@@ -91,15 +95,62 @@ static int run_lanes(struct bench *b, int64_t n_prompt, int64_t n_gen, struct so
     return rc ? rc : soq__jobs_run(b->jobs, b->n_lanes, err);
 }
 
+/* ---- What sequences hold before a test */
+
+static int empty_lanes(struct bench *b, struct soq_error *err)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < b->n_lanes && !rc; i++)
+        rc = soq__sequence_rollback(b->seqs[i], 0, err);
+    return rc;
+}
+
+static bool can_copy(const struct soq__engine *e)
+{
+    for (uint32_t i = 0; i < e->policies.n; i++)
+        if (e->policies.kv[i].ops->traits & SOQ_POLICY_NO_SAVE)
+            return false;
+    return true;
+}
+
+/* The first sequence computes n tokens; b->filled becomes a copy of it. */
+static int fill_first(struct bench *b, int64_t n, struct soq_error *err)
+{
+    int rc = soq__job_init(&b->jobs[0], b->seqs[0], b->tokens, (size_t)n, err);
+
+    if (!rc)
+        rc = soq__job_run(&b->jobs[0], err);
+    return rc ? rc : soq__sequence_store(b->seqs[0], NULL, 0, &b->filled, err);
+}
+
+/* Every sequence holds the first n tokens in blocks of its own. They are computed once for all sequences and repetitions of a
+ * test; where a policy forbids copies, by each of them every time. */
+static int fill_lanes(struct bench *b, int64_t n, struct soq_error *err)
+{
+    struct soq_buf note = SOQ_BUF_INIT;
+    int rc = empty_lanes(b, err);
+
+    if (!rc && !can_copy(b->model->engine))
+        return run_lanes(b, n, 0, err);
+    if (!rc && !b->filled.len) {
+        rc = fill_first(b, n, err);
+        if (!rc)
+            rc = empty_lanes(b, err);
+    }
+    for (uint32_t i = 0; i < b->n_lanes && !rc; i++)
+        rc = soq__sequence_restore(b->seqs[i], b->filled.data, b->filled.len, &note, err);
+    soq__buf_done(&note);
+    return rc;
+}
+
 /* ---- Tests */
 
 static int time_prefill(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
 {
     double start = INFINITY, end = 0;
-    int rc = 0;
+    int rc = empty_lanes(b, err);
 
-    for (uint32_t i = 0; i < b->n_lanes && !rc; i++)
-        rc = soq__sequence_rollback(b->seqs[i], 0, err);
     if (!rc)
         rc = run_lanes(b, t->tokens, 0, err);
     for (uint32_t i = 0; i < b->n_lanes; i++) {
@@ -110,12 +161,12 @@ static int time_prefill(struct bench *b, const struct soq__bench_test *t, double
     return rc;
 }
 
-/* The prompt is in the cache after the first repetition; all but its last token. */
+/* All but the last token of the depth are there, so that all sequences begin to decode together. */
 static int time_decode(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
 {
     int64_t n_prompt = t->depth ? t->depth : 1;
     double start = INFINITY, end = 0;
-    int rc = b->n_lanes > 1 ? run_lanes(b, n_prompt, 0, err) : 0; /* so that all begin to decode together */
+    int rc = n_prompt > 1 ? fill_lanes(b, n_prompt - 1, err) : empty_lanes(b, err);
 
     if (!rc)
         rc = run_lanes(b, n_prompt, t->tokens + 1, err);
@@ -272,6 +323,7 @@ static int run_test(struct bench *b, bool decode, int64_t tokens, int64_t depth,
     rc = time_repetitions(b, &t, err);
     if (!rc && (t.profiled || (!decode && b->report.peaks.int8 > 0)))
         rc = time_ops(b, &t, err);
+    soq__buf_done(&b->filled);
     if (rc)
         return rc;
     t.memory_share = bandwidth_share(b, &t);

@@ -19,6 +19,7 @@
 #include "engine/admit.h"
 #include "engine/identity.h"
 #include "kv/image.h"
+#include "kv/swap.h"
 
 #define MAGIC "SOQSESS"
 #define FORMAT_VERSION 1
@@ -27,43 +28,37 @@
 
 /* ---- Saving ------------------------------------------------------------------------------------------------------------- */
 
-struct saving {
-    struct soq__outfile file;
-    struct soq__hasher hasher;
-    uint64_t length;
-};
-
 static int put(void *arg, const void *data, size_t n, struct soq_error *err)
 {
-    struct saving *s = arg;
+    struct soq_buf *file = arg;
 
-    soq__hasher_add(&s->hasher, data, n);
-    s->length += n;
-    return soq__outfile_write(&s->file, data, n, err);
+    soq__buf_append(file, data, n);
+    return soq__buf_ok(file) ? 0 : soq__fail(err, SOQ_ENOMEM, "out of memory for a copy of the session");
+}
+
+/* A number of n_bytes. */
+static int put_number(struct soq_buf *file, unsigned n_bytes, uint64_t value, struct soq_error *err)
+{
+    unsigned char bytes[8];
+
+    soq__put_number(bytes, value, n_bytes);
+    return put(file, bytes, n_bytes, err);
 }
 
 /* The length of a part in n_bytes, and the part. */
-static int put_part(struct saving *s, unsigned n_bytes, const void *data, size_t n, struct soq_error *err)
+static int put_part(struct soq_buf *file, unsigned n_bytes, const void *data, size_t n, struct soq_error *err)
 {
-    unsigned char number[8];
-    int rc;
+    int rc = put_number(file, n_bytes, n, err);
 
-    soq__put_number(number, n, n_bytes);
-    rc = put(s, number, n_bytes, err);
-    return rc || !n ? rc : put(s, data, n, err);
+    return rc ? rc : put(file, data, n, err);
 }
 
-static int put_tokens(struct saving *s, const struct soq__sequence *seq, struct soq_error *err)
+static int put_tokens(struct soq_buf *file, const struct soq__sequence *seq, struct soq_error *err)
 {
-    unsigned char number[4];
-    int rc;
+    int rc = put_number(file, 4, seq->n_tokens, err);
 
-    soq__put_number(number, seq->n_tokens, sizeof number);
-    rc = put(s, number, sizeof number, err);
-    for (uint32_t i = 0; !rc && i < seq->n_tokens; i++) {
-        soq__put_number(number, (uint32_t)seq->tokens[i], sizeof number);
-        rc = put(s, number, sizeof number, err);
-    }
+    for (uint32_t i = 0; !rc && i < seq->n_tokens; i++)
+        rc = put_number(file, 4, (uint32_t)seq->tokens[i], err);
     return rc;
 }
 
@@ -78,37 +73,38 @@ static int identity_of(const struct soq__engine *e, struct soq_buf *out, struct 
     return rc;
 }
 
-static int put_head(struct saving *s, struct soq_error *err)
-{
-    struct soq__hash sum = soq__hasher_sum(&s->hasher);
-    unsigned char head[HEAD_BYTES] = MAGIC;
-
-    soq__put_number(head + 8, FORMAT_VERSION, 4);
-    soq__put_number(head + 16, HEAD_BYTES + s->length, 8);
-    memcpy(head + 24, sum.bytes, sizeof sum.bytes);
-    return soq__outfile_patch(&s->file, head, sizeof head, err);
-}
-
-static int put_all(struct saving *s, const struct soq__sequence *seq, const void *note, size_t n_note, struct soq_error *err)
+/* Everything behind the head. */
+static int put_parts(struct soq_buf *file, const struct soq__sequence *seq, const void *note, size_t n_note,
+                     struct soq_error *err)
 {
     const struct soq__engine *e = seq->engine;
     struct soq_buf identity = SOQ_BUF_INIT;
     int rc = identity_of(e, &identity, err);
 
+    soq__buf_reserve(file, soq__kv_seq_bytes(&seq->kv) + soq__kv_swap_bytes(&seq->kv)); /* most of it */
     if (!rc)
-        rc = soq__outfile_write(&s->file, (const unsigned char[HEAD_BYTES]){0}, HEAD_BYTES, err);
+        rc = put_part(file, 4, identity.data, identity.len, err);
     if (!rc)
-        rc = put_part(s, 4, identity.data, identity.len, err);
+        rc = put_tokens(file, seq, err);
     if (!rc)
-        rc = put_tokens(s, seq, err);
+        rc = put_part(file, 4, seq->sampler_state, e->sampler.plugin->ops.sampler->state_size, err);
     if (!rc)
-        rc = put_part(s, 4, seq->sampler_state, e->sampler.plugin->ops.sampler->state_size, err);
+        rc = put_part(file, 8, note, n_note, err);
     if (!rc)
-        rc = put_part(s, 8, note, n_note, err);
-    if (!rc)
-        rc = soq__kv_image_save(&seq->kv, put, s, err);
+        rc = soq__kv_image_save(&seq->kv, put, file, err);
     soq__buf_done(&identity);
-    return rc ? rc : put_head(s, err);
+    return rc;
+}
+
+static void fill_head(struct soq_buf *file)
+{
+    unsigned char *head = (unsigned char *)file->data;
+    struct soq__hash sum = soq__hash(head + HEAD_BYTES, file->len - HEAD_BYTES);
+
+    memcpy(head, MAGIC, sizeof MAGIC);
+    soq__put_number(head + 8, FORMAT_VERSION, 4);
+    soq__put_number(head + 16, file->len, 8);
+    memcpy(head + 24, sum.bytes, sizeof sum.bytes);
 }
 
 static int check_policies(const struct soq__engine *e, struct soq_error *err)
@@ -119,28 +115,46 @@ static int check_policies(const struct soq__engine *e, struct soq_error *err)
     return 0;
 }
 
-int soq__sequence_save(struct soq__sequence *seq, const char *path, const void *note, size_t n_note, struct soq_error *err)
+int soq__sequence_store(struct soq__sequence *seq, const void *note, size_t n_note, struct soq_buf *out, struct soq_error *err)
 {
     struct soq__engine *e = seq->engine;
-    struct saving s = {.length = 0};
     int rc = check_policies(e, err);
 
+    if (!rc)
+        rc = put(out, (const unsigned char[HEAD_BYTES]){0}, HEAD_BYTES, err);
     if (rc)
         return rc;
-    if (!soq__hasher_init(&s.hasher))
-        return soq__fail(err, SOQ_ENOMEM, "%s: out of memory", path);
     soq__engine_lock(e);
-    if (seq->job)
-        rc = soq__fail(err, SOQ_EBUSY, "%s: the session has a request in hand", path);
-    if (!rc)
-        rc = soq__outfile_open(&s.file, path, err);
-    if (!rc)
-        rc = put_all(&s, seq, note, n_note, err);
+    rc = seq->job ? soq__fail(err, SOQ_EBUSY, "the session has a request in hand") : put_parts(out, seq, note, n_note, err);
     soq__engine_unlock(e);
     if (!rc)
-        rc = soq__outfile_commit(&s.file, err);
-    soq__outfile_discard(&s.file);
-    soq__hasher_done(&s.hasher);
+        fill_head(out);
+    return rc;
+}
+
+static int write_file(const char *path, const struct soq_buf *bytes, struct soq_error *err)
+{
+    struct soq__outfile file;
+    int rc = soq__outfile_open(&file, path, err);
+
+    if (!rc)
+        rc = soq__outfile_write(&file, bytes->data, bytes->len, err);
+    if (!rc)
+        rc = soq__outfile_commit(&file, err);
+    soq__outfile_discard(&file);
+    return rc;
+}
+
+int soq__sequence_save(struct soq__sequence *seq, const char *path, const void *note, size_t n_note, struct soq_error *err)
+{
+    struct soq_buf bytes = SOQ_BUF_INIT;
+    int rc = soq__sequence_store(seq, note, n_note, &bytes, err);
+
+    if (rc)
+        soq__fail_prefix(err, "%s", path);
+    else
+        rc = write_file(path, &bytes, err);
+    soq__buf_done(&bytes);
     return rc;
 }
 
@@ -250,11 +264,11 @@ static int take_parts(struct soq__sequence *seq, const struct soq__session_parts
     return rc;
 }
 
-static int parse(struct soq__sequence *seq, const struct soq_map *map, struct soq_buf *note, struct soq_error *err)
+int soq__sequence_restore(struct soq__sequence *seq, const void *data, size_t n, struct soq_buf *note, struct soq_error *err)
 {
     struct soq__engine *e = seq->engine;
     struct soq__session_parts p;
-    int rc = soq__session_split(map->data, map->size, &p, err);
+    int rc = soq__session_split(data, n, &p, err);
 
     if (!rc)
         rc = check_identity(e, &p.identity, err);
@@ -279,7 +293,7 @@ int soq__sequence_load(struct soq__sequence *seq, const char *path, struct soq_b
 
     if (rc)
         return rc;
-    rc = parse(seq, &map, note, err);
+    rc = soq__sequence_restore(seq, map.data, map.size, note, err);
     if (rc)
         soq__fail_prefix(err, "%s", path);
     soq__map_done(&map);

@@ -1,6 +1,9 @@
 /* Saved sessions: for every policy, codec and placement the continuation is the same bit for bit, and whatever is wrong with a
  * file is said and changes nothing. */
+#include <pthread.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cursor.h"
@@ -342,6 +345,95 @@ Test(session, allocations_fail_while_loading)
     close_model(&f);
     drop_folder();
 }
+
+/* ---- Saving while others go on ------------------------------------------------------------------------------------------ */
+
+/* A disk that is slow to give a file: as long as `held`, and 30 s at most. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool held, reached, late;
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void wait_for(bool *flag, bool value)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 30;
+    while (*flag != value && !disk.late)
+        disk.late = pthread_cond_timedwait(&disk.changed, &disk.lock, &end) != 0;
+}
+
+/* Stands for the C library's, which is the first that saving asks of the file system. */
+int mkostemp(char *template, int flags)
+{
+    pthread_mutex_lock(&disk.lock);
+    if (disk.held) {
+        disk.reached = true;
+        pthread_cond_broadcast(&disk.changed);
+        wait_for(&disk.held, false);
+    }
+    pthread_mutex_unlock(&disk.lock);
+    return mkostemps(template, 0, flags);
+}
+
+static void hold_disk(bool held)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.held = held;
+    pthread_cond_broadcast(&disk.changed);
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static void *save(void *arg)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    cr_expect_eq(soq_session_save(arg, path, NULL, 0, &err), 0, "%s", err.text);
+    return NULL;
+}
+
+/* What is written is what was there when saving began: sessions are computed on meanwhile, the saved one too. */
+Test(session, nobody_waits_for_the_disk, .timeout = 120)
+{
+    struct fixture f;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_session *s, *other, *loaded = NULL;
+    struct heard first, of_other, of_saved, of_loaded;
+    int32_t ids[N_PROMPT + 40 + 30];
+    pthread_t saver;
+
+    make_folder();
+    f = open_with(LLAMA, policies[4], NULL);
+    s = session_of(&f);
+    other = session_of(&f);
+    make_ids(ids, N_PROMPT + 70, 3);
+    ask(s, ids, N_PROMPT, &first);
+    memcpy(ids + N_PROMPT, first.ids, sizeof *ids * 40);
+    hold_disk(true);
+    cr_assert_eq(pthread_create(&saver, NULL, save, s), 0);
+    pthread_mutex_lock(&disk.lock);
+    wait_for(&disk.reached, true);
+    pthread_mutex_unlock(&disk.lock);
+    ask(other, ids, N_PROMPT, &of_other);
+    ask(s, ids, N_PROMPT + 70, &of_saved);
+    hold_disk(false);
+    pthread_join(saver, NULL);
+    cr_expect(!disk.late, "saving never came to the file, or others waited for it");
+    cr_expect(memcmp(first.ids, of_other.ids, sizeof first.ids) == 0);
+    cr_assert_eq(soq_session_load(f.model, NULL, path, &loaded, &err), 0, "%s", err.text);
+    cr_expect_eq(soq_session_length(loaded), N_PROMPT + 39);
+    ask(loaded, ids, N_PROMPT + 70, &of_loaded);
+    cr_expect(memcmp(of_saved.ids, of_loaded.ids, sizeof of_saved.ids) == 0);
+    soq_session_free(s);
+    soq_session_free(other);
+    soq_session_free(loaded);
+    close_model(&f);
+    drop_folder();
+}
+
+/* ---- What cannot be saved ----------------------------------------------------------------------------------------------- */
 
 /* A policy whose bytes cannot be saved says so. */
 Test(session, what_cannot_be_saved)

@@ -164,7 +164,8 @@ SOQ_API uint32_t soq_session_length(struct soq_session *session);
 SOQ_API void soq_session_cancel(struct soq_session *session);
 
 /* Writes everything that the continuation depends on to a file, which is there as a whole or not at all; and a note, any n_note
- * bytes that the program wants to find again. -SOQ_EUNSUPPORTED where the policy cannot. */
+ * bytes that the program wants to find again. What is written is copied first, between two steps: while the file is written,
+ * requests go on, on this session too. -SOQ_EUNSUPPORTED where the policy cannot. */
 SOQ_API int soq_session_save(struct soq_session *session, const char *path, const void *note, size_t n_note,
                              struct soq_error *err);
 /* A session that goes on exactly where the saved one was. A file that is damaged (-SOQ_ECORRUPT), of another version
