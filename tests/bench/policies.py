@@ -4,8 +4,8 @@ prompt itself, each beside the full cache in the same run.
 
     policies.py --soquete build/soquete model.gguf
 
-Both take turns, and the best of all repetitions counts. The eight sequences share nothing. --only, --policy and --results let it be
-measured in pieces and put together with --render."""
+Both take turns, and the best of all repetitions counts. The eight sequences share no blocks; one computes the prompt, the others
+begin with a copy of its cache. --only, --policy and --results let it be measured in pieces and put together with --render."""
 import argparse
 import os
 import time
