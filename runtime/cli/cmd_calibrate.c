@@ -142,7 +142,6 @@ static int collect_chunk(struct collection *c, struct soq__sequence *seq, const 
 
 static int collect(struct collection *c, struct soq_model *model, int32_t *tokens, size_t n_chunks, struct soq_error *err)
 {
-    const struct soq__tokenizer *tokenizer = model->model->tokenizer;
     struct soq__sequence *seq;
     int rc = soq__sequence_create(model->engine, &seq, err);
 
@@ -151,8 +150,7 @@ static int collect(struct collection *c, struct soq_model *model, int32_t *token
     for (size_t i = 0; !rc && i < n_chunks; i++) {
         int32_t *chunk = tokens + i * c->chunk;
 
-        if (soq__tokenizer_adds_bos(tokenizer))
-            chunk[0] = soq__tokenizer_role(tokenizer, SOQ_ROLE_BOS);
+        soq__input_begin_chunk(model->model->tokenizer, chunk);
         rc = collect_chunk(c, seq, chunk, err);
         if (!rc)
             soq__progress("chunk %zu of %zu", i + 1, n_chunks);
@@ -243,14 +241,11 @@ static int configure(struct soq_runtime *runtime, int64_t context, struct soq_er
 
 static int calibrate(const struct calibrate_options *o, struct soq_model *model, struct soq_error *err)
 {
-    struct soq_buf text = SOQ_BUF_INIT;
     struct soq__ids ids = {0};
     struct collection c = {0};
     size_t n_chunks;
-    int rc = soq__input_text(o->file, &text, err);
+    int rc = soq__input_text_ids(o->file, model->model->tokenizer, &ids, err);
 
-    if (!rc && !model->model->tokenizer)
-        rc = soq__fail(err, SOQ_EUNSUPPORTED, "the model has no vocabulary to read a text with");
     if (!rc && model->engine->layout.grid)
         rc = soq__fail(err, SOQ_EINVAL,
                        "[kv.layers] gives some layers a codec that packs, and what it loses would be seen; "
@@ -258,10 +253,6 @@ static int calibrate(const struct calibrate_options *o, struct soq_model *model,
     if (!rc && o->context >= model->engine->context)
         rc = soq__fail(err, SOQ_EINVAL, "--context %lld: the model's context is %u; chunks must be shorter",
                        (long long)o->context, model->engine->context);
-    if (!rc)
-        rc = soq__tokenizer_encode(model->model->tokenizer,
-                                   &(struct soq__encode_args){.text = soq__buf_str(&text), .n = text.len, .flags = SOQ_TOK_BOS},
-                                   &ids, err);
     n_chunks = (ids.n < (size_t)o->tokens ? ids.n : (size_t)o->tokens) / (size_t)o->context;
     if (!rc && !n_chunks)
         rc = soq__fail(err, SOQ_EINVAL, "%zu tokens are no chunk of %lld: give a longer text, or a smaller --context",
@@ -274,7 +265,6 @@ static int calibrate(const struct calibrate_options *o, struct soq_model *model,
         rc = finish(&c, o->out, err);
     collection_done(&c);
     soq__ids_done(&ids);
-    soq__buf_done(&text);
     return rc;
 }
 

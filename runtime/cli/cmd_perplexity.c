@@ -116,7 +116,6 @@ static int score_chunk(struct soq__sequence *seq, struct score *s, uint32_t n, s
 static int score_text(struct soq_model *model, const struct perplexity_options *o, struct soq__ids *ids, struct score *s,
                       struct soq_error *err)
 {
-    const struct soq__tokenizer *tokenizer = model->model->tokenizer;
     size_t n = (size_t)o->context, n_chunks = ids->n / n;
     struct soq__sequence *seq;
     int rc;
@@ -132,8 +131,7 @@ static int score_text(struct soq_model *model, const struct perplexity_options *
     for (size_t i = 0; i < n_chunks && !rc; i++) {
         int32_t *chunk = ids->data + i * n;
 
-        if (soq__tokenizer_adds_bos(tokenizer))
-            chunk[0] = soq__tokenizer_role(tokenizer, SOQ_ROLE_BOS);
+        soq__input_begin_chunk(model->model->tokenizer, chunk);
         s->tokens = chunk;
         rc = score_chunk(seq, s, (uint32_t)n, err);
         if (!rc)
@@ -160,25 +158,17 @@ static void print(const struct perplexity_options *o, const struct score *s, dou
 
 static int measure(const struct perplexity_options *o, struct soq_model *model, struct soq_error *err)
 {
-    struct soq_buf text = SOQ_BUF_INIT;
     struct soq__ids ids = {0};
     struct score score = {0};
     double start;
-    int rc = soq__input_text(o->file, &text, err);
+    int rc = soq__input_text_ids(o->file, model->model->tokenizer, &ids, err);
 
-    if (!rc && !model->model->tokenizer)
-        rc = soq__fail(err, SOQ_EUNSUPPORTED, "the model has no vocabulary to read a text with");
-    if (!rc)
-        rc = soq__tokenizer_encode(model->model->tokenizer,
-                                   &(struct soq__encode_args){.text = soq__buf_str(&text), .n = text.len, .flags = SOQ_TOK_BOS},
-                                   &ids, err);
     start = soq__clock_now();
     if (!rc)
         rc = score_text(model, o, &ids, &score, err);
     if (!rc)
         print(o, &score, soq__clock_now() - start);
     soq__ids_done(&ids);
-    soq__buf_done(&text);
     return rc;
 }
 

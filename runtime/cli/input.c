@@ -1,4 +1,4 @@
-/* Prompts and token ids. */
+/* Prompts, texts and token ids. */
 #include "cli/input.h"
 
 #include <errno.h>
@@ -61,6 +61,25 @@ int soq__input_text(const char *file, struct soq_buf *out, struct soq_error *err
     if (!file && isatty(STDIN_FILENO))
         return soq__fail(err, SOQ_EINVAL, "no text: give it with -f FILE, or on standard input");
     return soq__file_read(file ? file : "-", TEXT_MAX, out, err);
+}
+
+int soq__input_text_ids(const char *file, const struct soq__tokenizer *tokenizer, struct soq__ids *ids, struct soq_error *err)
+{
+    struct soq_buf text = SOQ_BUF_INIT;
+    int rc = tokenizer ? soq__input_text(file, &text, err)
+                       : soq__fail(err, SOQ_EUNSUPPORTED, "the model has no vocabulary to read a text with");
+
+    if (!rc)
+        rc = soq__tokenizer_encode(
+            tokenizer, &(struct soq__encode_args){.text = soq__buf_str(&text), .n = text.len, .flags = SOQ_TOK_BOS}, ids, err);
+    soq__buf_done(&text);
+    return rc;
+}
+
+void soq__input_begin_chunk(const struct soq__tokenizer *tokenizer, int32_t *chunk)
+{
+    if (soq__tokenizer_adds_bos(tokenizer))
+        chunk[0] = soq__tokenizer_role(tokenizer, SOQ_ROLE_BOS);
 }
 
 int soq__input_ids(const char *text, struct soq__ids *ids, struct soq_error *err)

@@ -161,6 +161,8 @@ def wrong():
         (SMALL + ["full", "--lengths", "20"], "the question alone"),
         (SMALL + ["full", "--depths", "101"], "--depths 101"),
         (SMALL + ["full", "--format", "xml"], "--format xml"),
+        (SMALL + ["full", "--results", "/dev/full"], "no regular file"),
+        (SMALL + ["full", "--results", os.path.dirname(path("r.jsonl"))], "no regular file"),
         (SMALL + ["full", "--text", path("short.txt", "too short")], "give a longer text"),
         (SMALL + ["full", "snapkv:nosuch=1"], "nosuch"),
         (SMALL + ["full", "streaming:capacity=2:sinks=4"], "streaming:capacity=2"),
@@ -169,6 +171,7 @@ def wrong():
         assert words in result.err and not result.out, result
     assert "nosuch" in soquete(*SMALL, "nosuch@64", rc=None).err
     assert "no JSON object" in soquete(*SMALL, "full", "--results", path("other.txt", "what\n"), rc=1).err
+    assert "cannot be written" in soquete(*SMALL, "full", "--results", path("missing/r.jsonl"), rc=1).err
     assert "missing" in soquete(*SMALL, "full", "--text", path("missing"), rc=1).err
 
 

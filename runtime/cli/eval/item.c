@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "cli/input.h"
 
 #define TEXT_MAX ((size_t)256 << 20) /* bytes */
 
@@ -210,8 +211,7 @@ int soq__eval_item_text(const struct soq__tokenizer *tokenizer, const struct soq
     if (!tokens)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     memcpy(tokens, text->ids.data + ask - cut->length, n * sizeof *tokens);
-    if (soq__tokenizer_adds_bos(tokenizer))
-        tokens[0] = soq__tokenizer_role(tokenizer, SOQ_ROLE_BOS);
+    soq__input_begin_chunk(tokenizer, tokens);
     *out =
         (struct soq__eval_item){.tokens = tokens, .n_tokens = (uint32_t)n, .n_turns = 1, .turns = {{cut->length, (uint32_t)n}}};
     return 0;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -268,17 +269,23 @@ static int read_all(struct soq__eval_records *records, size_t *end_out, struct s
 int soq__eval_records_open(struct soq__eval_records *records, const char *path, struct soq_error *err)
 {
     size_t end = 0;
+    struct stat st;
     int rc = 0;
 
     *records = (struct soq__eval_records){0};
     if (!path)
         return 0;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return soq__fail(err, SOQ_EINVAL,
+                         "--results %s: it is no regular file; results are read back from it, so name one, or a file that "
+                         "is to be made",
+                         path);
     records->path = soq__strdup(path);
     if (!records->path)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     records->file = fopen(path, "ae");
     if (!records->file)
-        return soq__fail(err, SOQ_EIO, "%s: %s", path, strerror(errno));
+        return soq__fail(err, SOQ_EIO, "--results %s: cannot be written: %s; name another file", path, strerror(errno));
     rc = read_all(records, &end, err);
     if (!rc && ftruncate(fileno(records->file), (off_t)end))
         rc = soq__fail(err, SOQ_EIO, "%s: %s", path, strerror(errno));
