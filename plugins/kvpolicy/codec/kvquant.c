@@ -7,6 +7,7 @@
  * values. What thresholds are:
  *   tile        per vector of the tile, `outliers` percent of its numbers (at least one), those farthest from its mean, are
  *               kept exactly; lo and hi are the least and the largest of the others. Values always are of this kind.
+ *               The ranges of small tiles are narrower than those that the file's table of keys is made for.
  *   calibrated  keys: of the channel, from the calibration file. Numbers beyond them are kept exactly, the farthest
  *               first, up to `outliers` percent of the tile; if there are more, the others become lo or hi. The first token
  *               of a text is unlike all others and kept as it is: tiles have a row for it.
