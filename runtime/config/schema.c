@@ -122,7 +122,7 @@ const struct soq__core_key soq__core_keys[] = {
     {"kv",
      {OPTION(SOQ_OPT_PATH, "prefix_pin", "",
              .help = "A text file with the system message of many conversations: computed when the model is loaded, and never "
-                     "forgotten.")}},
+                     "forgotten. It serves sessions without a salt; for others a program calls soq_session_pin().")}},
     {"kv",
      {OPTION(SOQ_OPT_ENUM, "preempt", "auto", .choices = "auto|swap|recompute|off",
              .help = "What happens to idle sequences, and to those of lower priority, when another needs their memory: swapped "

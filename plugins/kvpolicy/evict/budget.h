@@ -35,6 +35,15 @@ static inline void budget_read(struct budget *budget, const struct soq_config *c
         budget->every = (uint32_t)config->get_int(config->ctx, "every");
 }
 
+/* soq_kv_policy_ops.init where these are all the options; the instance is, or begins with, a struct budget. */
+static inline int budget_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
+{
+    (void)host;
+    (void)err;
+    budget_read(self, config);
+    return 0;
+}
+
 /* `value` entries stay in any case, because the option `key` of [kv.`policy`] says so. */
 static inline int budget_reserve(struct budget *budget, const char *policy, const char *key, uint32_t value,
                                  struct soq_error *err)

@@ -12,14 +12,6 @@
 
 enum { HEAD_DIM_MAX = 1024 };
 
-static int keydiff_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
-{
-    (void)host;
-    (void)err;
-    budget_read(self, config);
-    return 0;
-}
-
 static int keydiff_describe(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     if (shape->head_dim > HEAD_DIM_MAX)
@@ -87,7 +79,7 @@ static const struct soq_option keydiff_options[] = {
 static const struct soq_kv_policy_ops keydiff_ops = {
     .struct_size = sizeof keydiff_ops,
     .instance_size = sizeof(struct budget),
-    .init = keydiff_init,
+    .init = budget_init,
     .describe = keydiff_describe,
     .select = keydiff_select,
     .scratch = {.fixed = HEAD_DIM_MAX * sizeof(double), .per_entry = sizeof(double)},

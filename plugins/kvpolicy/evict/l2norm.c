@@ -8,14 +8,6 @@
 #include "describe.h"
 #include "top.h"
 
-static int l2norm_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
-{
-    (void)host;
-    (void)err;
-    budget_read(self, config);
-    return 0;
-}
-
 static int l2norm_describe(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     (void)err;
@@ -57,7 +49,7 @@ static const struct soq_option l2norm_options[] = {
 static const struct soq_kv_policy_ops l2norm_ops = {
     .struct_size = sizeof l2norm_ops,
     .instance_size = sizeof(struct budget),
-    .init = l2norm_init,
+    .init = budget_init,
     .describe = l2norm_describe,
     .select = l2norm_select,
     .scratch = {.per_entry = sizeof(double)},

@@ -10,14 +10,6 @@
 #include "describe.h"
 #include "top.h"
 
-static int observed_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
-{
-    (void)host;
-    (void)err;
-    budget_read(self, config);
-    return 0;
-}
-
 static int observed_describe(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     (void)err;
@@ -51,7 +43,7 @@ static const struct soq_kv_policy_ops observed_ops = {
     .struct_size = sizeof observed_ops,
     .traits = SOQ_POLICY_NO_PREFIX_HITS,
     .instance_size = sizeof(struct budget),
-    .init = observed_init,
+    .init = budget_init,
     .describe = observed_describe,
     .select = observed_select,
     .scratch = {.per_entry = sizeof(double)},

@@ -6,7 +6,8 @@
  * NeurIPS 2024, listing 1). The window itself always stays.
  *
  * The heads are added up first and the sum is pooled. The other order, pooling each query head and then adding, is the same for
- * the average; for the maximum it is not, and is not offered: a policy is given the attention mass of KV heads. */
+ * the average; for the maximum it is not, and is not offered: a policy is given the attention mass of KV heads, not of each
+ * query head, which would take as many times the memory. */
 #ifndef KVPOLICY_SNAP_H
 #define KVPOLICY_SNAP_H
 

@@ -3,7 +3,9 @@
  *
  * With w = window and n entries, each KV head keeps its last w entries and, of the others, the capacity - w best: score(j) is
  * the attention probability that the last w rows give to entry j, added up over them and the head's query heads, and pooled
- * over `kernel` neighbours (snap.h). No more than `capacity` entries: all stay.
+ * over `kernel` neighbours (snap.h). No more than `capacity` entries: all stay. Query heads are added up before
+ * pooling. The other order, which kvpress has, differs for the maximum alone and is not offered: it would take the mass of each
+ * query head, as many times the memory as heads share a KV head.
  *
  * As published that happens once, at the end of the prompt, and the answer is added to what was kept. With when = always it
  * happens again at every multiple of `every`, with the last w rows of the answer as the window. Positions are the original

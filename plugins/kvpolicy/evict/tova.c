@@ -10,14 +10,6 @@
 #include "describe.h"
 #include "top.h"
 
-static int tova_init(void *self, const struct soq_host *host, const struct soq_config *config, struct soq_error *err)
-{
-    (void)host;
-    (void)err;
-    budget_read(self, config);
-    return 0;
-}
-
 static int tova_describe(void *self, const struct soq_kv_shape *shape, struct soq_kv_plan *plan_out, struct soq_error *err)
 {
     (void)err;
@@ -53,7 +45,7 @@ static const struct soq_option tova_options[] = {
 static const struct soq_kv_policy_ops tova_ops = {
     .struct_size = sizeof tova_ops,
     .instance_size = sizeof(struct budget),
-    .init = tova_init,
+    .init = budget_init,
     .describe = tova_describe,
     .select = tova_select,
     .scratch = {.per_entry = sizeof(double)},
