@@ -13,7 +13,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 
 uint64_t soq__kv_slab_bytes(uint64_t block_bytes)
 {
-    return block_bytes >= SLAB_BYTES ? block_bytes : SLAB_BYTES / block_bytes * block_bytes;
+    return (SLAB_BYTES + block_bytes - 1) / block_bytes * block_bytes;
 }
 
 int soq__kv_pool_init(struct soq__kv_pool *pool, const struct soq__kv_pool_params *p, struct soq_error *err)
