@@ -5,14 +5,12 @@
 #include "cpu.h"
 #include "weights.h"
 
-/* A buffer of less, such as a slab of the KV cache, comes and goes. In a guest whose host takes free huge pages back, a new one
- * costs ten times what the small pages do. */
-enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 2 * HUGE_PAGE };
+enum { HUGE_PAGE = 2 << 20 };
 
 static int buffer_alloc(void *self, uint64_t bytes, soq_buffer *buffer_out, struct soq_error *err)
 {
     struct cpu *cpu = self;
-    size_t align = bytes < HUGE_FROM ? 64 : HUGE_PAGE;
+    size_t align = bytes < HUGE_PAGE ? 64 : HUGE_PAGE;
     void *p = bytes <= SIZE_MAX - align ? cpu->host->alloc(cpu->host->ctx, bytes ? bytes : 1, align) : NULL;
 
     if (!p)
