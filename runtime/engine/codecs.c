@@ -44,12 +44,12 @@ static int shape_init(struct soq__codec_shape *s, const struct soq__policies_par
 static int prepare(struct soq__codecs *cs, const struct soq__policies_params *p, struct soq__role_instance *role, bool windowed,
                    struct soq_error *err)
 {
-    struct soq__hash fingerprint;
+    struct soq__hash fingerprint = {{0}};
     int rc;
 
     if (!role->plugin->ops.kv_codec->prepare)
         return 0;
-    rc = soq__model_fingerprint(p->model, &fingerprint, err);
+    rc = p->model ? soq__model_fingerprint(p->model, &fingerprint, err) : 0;
     if (rc)
         return rc;
     memcpy(cs->shapes[windowed].shape.fingerprint, fingerprint.bytes, sizeof fingerprint.bytes);

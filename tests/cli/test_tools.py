@@ -337,6 +337,9 @@ def calibrated_codec():
                              "--kv.kvquant.calibration=" + path("c.kvcal"), *options, text=WORDS * 14).json()["ppl"]
     full = soquete("perplexity", "-m", LLAMA, "-c", 256, "--json", "--kv.codec=f32", text=WORDS * 14).json()["ppl"]
     assert all(ppl != full and abs(ppl / full - 1) < 0.2 for ppl in told.values()), (told, full)
+    bits = [soquete("kvcalc", "-m", LLAMA, "--json", "--kv.codec=kvquant", *options).json()["groups"][0]["bits_per_number"]
+            for options in ([], ["--kv.kvquant.calibration=" + path("c.kvcal")])]
+    assert 3 < bits[1] < bits[0] < 8, bits
     refused = soquete("run", "-m", GEMMA, "--raw", "-n", 1, "x", "--kv.codec=kvquant", "--kv.kvquant.calibration=" + path("c.kvcal"),
                       rc=None)
     assert refused.rc and "calibration" in refused.err and "soquete calibrate" in refused.err, refused

@@ -71,10 +71,11 @@ static inline int calibration_read(const char *path, const struct soq_host *host
     return rc;
 }
 
-/* Whether it is of the model. */
+/* Whether it is of the model, as far as that is known: a mere shape has no fingerprint. */
 static inline int calibration_fits(const char *codec, const struct calibration *c, const struct soq_kv_shape *shape,
                                    struct soq_error *err)
 {
+    static const unsigned char not_known[sizeof shape->fingerprint];
     const struct soq_calibration_header *h = &c->header;
 
     if (h->n_layers != shape->n_layers || h->n_kv_heads != shape->n_kv_heads || h->head_dim != shape->head_dim)
@@ -83,7 +84,8 @@ static inline int calibration_fits(const char *codec, const struct calibration *
             "[kv.%s] calibration: the file is of a model of %u layers, %u KV heads of %u numbers, this one has %u, "
             "%u of %u: make one for it with soquete calibrate",
             codec, h->n_layers, h->n_kv_heads, h->head_dim, shape->n_layers, shape->n_kv_heads, shape->head_dim);
-    if (memcmp(h->fingerprint, shape->fingerprint, sizeof h->fingerprint) != 0)
+    if (memcmp(shape->fingerprint, not_known, sizeof not_known) != 0 &&
+        memcmp(h->fingerprint, shape->fingerprint, sizeof h->fingerprint) != 0)
         return plugin_fail(err, SOQ_EINVAL,
                            "[kv.%s] calibration: the file is of another model: make one for this model with soquete calibrate",
                            codec);
