@@ -47,6 +47,8 @@ def formats():
     assert full["log_ppl_difference"] == full["kl"] == full["passkey_difference"] == 0 and full["same_top"] == 1, full
     assert full["text_items"] == 4 and full["passkey_items"] == 8 and full["recall_items"] == 4, full
     assert told["snapkv@0.5", None]["kl"] > 0
+    long = "snapkv:window=16:kernel=15:pool=max/f16+int8:rotation=on@0.5"
+    assert f"\n| {long} | 224 | " in soquete(*SMALL, long, "--tasks", "passkey", "--format", "md").out
 
 
 @test

@@ -138,7 +138,7 @@ static void json(const struct soq__eval_summary *s, struct soq_buf *out)
 
 /* ---- Tables for people */
 
-enum { CELL = 48 };
+enum { CELL = 512 }; /* bytes; names of configurations are the longest */
 
 typedef void cell_fn(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out);
 
