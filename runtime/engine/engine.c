@@ -213,20 +213,14 @@ static int init_prefix(struct soq__engine *e, const struct soq__settings *settin
         .limit = soq__settings_size(settings, "kv", "prefix_memory"),
         .ttl = (double)soq__settings_int(settings, "kv", "prefix_ttl"),
     };
-    struct soq_buf identity = SOQ_BUF_INIT;
     bool wanted = false;
     int rc = wants_prefixes(e, settings, &wanted, err);
 
     if (rc || !wanted)
         return rc;
     params.limit = params.limit ? params.limit : e->kv.budget.limit / 4;
-    rc = soq__identity_write(e, &identity, err);
-    if (!rc) {
-        params.domain = soq__hash(identity.data, identity.len);
-        rc = soq__prefix_init(&e->prefix, &e->kv, &params, err);
-    }
-    soq__buf_done(&identity);
-    return rc;
+    params.domain = soq__hash(e->identity.data, e->identity.len);
+    return soq__prefix_init(&e->prefix, &e->kv, &params, err);
 }
 
 /* Computing again gives the same only where nothing was chosen by attention and the backends do not care who else computes. */
@@ -330,6 +324,8 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
     if (!rc)
         rc = init_cache(e, p->settings, err);
     if (!rc)
+        rc = soq__identity_write(e, &e->identity, err);
+    if (!rc)
         rc = init_prefix(e, p->settings, err);
     return rc ? rc : init_preemption(e, p->settings, err);
 }
@@ -380,6 +376,7 @@ void soq__engine_free(struct soq__engine *e)
     if (e->kv.slots)
         soq__kv_cache_done(&e->kv);
     soq__trace_free(e->trace);
+    soq__buf_done(&e->identity);
     soq__step_done(&e->step);
     soq__net_done(&e->net);
     soq__kv_layout_done(&e->layout);

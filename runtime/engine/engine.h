@@ -109,6 +109,7 @@ struct soq__engine {
     struct soq__role_instance sampler;
     struct soq__kv_layout layout;
     struct soq__kv_cache kv;
+    struct soq_buf identity;   /* of the cache's contents, as it was when the model was loaded: identity.h */
     struct soq__trace *trace;  /* NULL: nobody asked */
     struct soq__prefix prefix; /* its cache is NULL where there is no index */
     struct {

@@ -4,15 +4,29 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "config/settings.h"
 #include "model/fingerprint.h"
 
-static void write_model(const struct soq__hash *hash, struct soq_buf *out)
+static void write_hash(const struct soq__hash *hash, struct soq_buf *out)
 {
-    soq__buf_puts(out, "model = ");
     for (size_t i = 0; i < sizeof hash->bytes; i++)
         soq__buf_printf(out, "%02x", hash->bytes[i]);
-    soq__buf_putc(out, '\n');
+}
+
+/* A file stands for what is in it; what cannot be read, for its name. */
+static void write_value(const struct soq__setting *s, struct soq_buf *out)
+{
+    struct soq__hash hash;
+    struct soq_map map;
+
+    if (s->spec.option.type != SOQ_OPT_PATH || !*s->value.text || soq__map_open(s->value.text, &map, NULL)) {
+        soq__buf_puts(out, s->value.text);
+        return;
+    }
+    hash = soq__hash(map.data, map.size);
+    soq__map_done(&map);
+    write_hash(&hash, out);
 }
 
 /* "f16", "snapkv capacity=1024 window=32": every option, given or not, in the order of the plugin's table. */
@@ -22,8 +36,10 @@ static void write_plugin(const struct soq__role_instance *role, struct soq_buf *
 
     soq__buf_puts(out, role->plugin->name);
     for (size_t i = 0; (s = soq__settings_at(role->config.settings, i)); i++)
-        if (s->known && strcmp(s->section, role->config.section) == 0)
-            soq__buf_printf(out, " %s=%s", s->spec.option.key, s->value.text);
+        if (s->known && strcmp(s->section, role->config.section) == 0) {
+            soq__buf_printf(out, " %s=", s->spec.option.key);
+            write_value(s, out);
+        }
 }
 
 /* A codec, where it is not that of the layer before. */
@@ -61,8 +77,9 @@ int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct
 
     if (rc)
         return rc;
-    write_model(&model, out);
-    soq__buf_printf(out, "block_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
+    soq__buf_puts(out, "model = ");
+    write_hash(&model, out);
+    soq__buf_printf(out, "\nblock_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
     for (uint32_t view = 0; view < e->layout.n_views; view++)
         write_codecs(e, view, out);
     for (uint32_t i = 0; i < e->policies.n; i++) {

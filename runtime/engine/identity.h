@@ -6,7 +6,8 @@
 #include "engine/engine.h"
 
 /* Appends lines "key = value": the model's fingerprint, codecs and policies with all their options, which layers each policy
- * rules, the size of a block. The same in every process and on every machine. */
+ * rules, the size of a block. Of a file that an option names, a calibration for example, it has the contents' hash, wherever
+ * the file lies: to be asked once, when the plugins have just read it. The same in every process and on every machine. */
 int soq__identity_write(const struct soq__engine *engine, struct soq_buf *out, struct soq_error *err);
 /* Appends what else a saved sequence fits: groups of layers and heads, how blocks are stored, the sampler. */
 void soq__identity_write_layout(const struct soq__engine *engine, struct soq_buf *out);

@@ -64,13 +64,9 @@ static int put_tokens(struct soq_buf *file, const struct soq__sequence *seq, str
 
 static int identity_of(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
 {
-    int rc = soq__identity_write(e, out, err);
-
-    if (!rc) {
-        soq__identity_write_layout(e, out);
-        rc = soq__buf_ok(out) ? 0 : soq__fail(err, SOQ_ENOMEM, "out of memory for what the session depends on");
-    }
-    return rc;
+    soq__buf_append(out, soq__buf_str(&e->identity), e->identity.len);
+    soq__identity_write_layout(e, out);
+    return soq__buf_ok(out) ? 0 : soq__fail(err, SOQ_ENOMEM, "out of memory for what the session depends on");
 }
 
 /* Everything behind the head. */

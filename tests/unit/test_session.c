@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "engine/admit.h"
 #include "engine/session.h"
+#include "tests/unit/calibrated.h"
 #include "tests/unit/policy_cases.h"
 
 #define LLAMA "golden/llama/model.gguf"
@@ -273,6 +274,42 @@ Test(session, files_of_others)
     expect_refused(&f, -SOQ_ELIMIT, "[model] context");
     close_model(&f);
     soq__buf_done(&file);
+    drop_folder();
+}
+
+/* A calibration file counts by what is in it, and as it was when the model was loaded. */
+Test(session, of_another_calibration)
+{
+    char table[80], setting[120], moved[120];
+    struct fixture f, g, h;
+    struct soq_buf file;
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_session *s = NULL;
+
+    make_folder();
+    snprintf(table, sizeof table, "%s/calibration", folder);
+    snprintf(setting, sizeof setting, "kv.kvquant.calibration=%s", table);
+    snprintf(moved, sizeof moved, "kv.kvquant.calibration=%s/moved", folder);
+    calibrate_model(LLAMA, table, 2);
+    f = open_model(LLAMA, (const char *[]){"kv.codec=kvquant", "kv.pack_grid=32", setting, NULL});
+    calibrate_model(LLAMA, table, 3);
+    file = saved_file(&f);
+    cr_expect_eq(soq_session_load(f.model, NULL, path, &s, &err), 0, "%s", err.text);
+    soq_session_free(s);
+    g = open_model(LLAMA, (const char *[]){"kv.codec=kvquant", "kv.pack_grid=32", setting, NULL});
+    expect_refused(&g, -SOQ_EINVAL, " calibration=");
+    cr_expect(strcmp(soq__buf_str(&f.model->engine->identity), soq__buf_str(&g.model->engine->identity)) != 0,
+              "nor are blocks of the one found by the other");
+    calibrate_model(LLAMA, moved + strlen("kv.kvquant.calibration="), 2);
+    h = open_model(LLAMA, (const char *[]){"kv.codec=kvquant", "kv.pack_grid=32", moved, NULL});
+    cr_expect_eq(soq_session_load(h.model, NULL, path, &s, &err), 0, "%s", err.text);
+    soq_session_free(s);
+    close_model(&f);
+    close_model(&g);
+    close_model(&h);
+    soq__buf_done(&file);
+    unlink(table);
+    unlink(moved + strlen("kv.kvquant.calibration="));
     drop_folder();
 }
 
