@@ -13,8 +13,7 @@ static inline void calibrate_model(const char *model, const char *path, float re
 {
     struct fixture f = open_model(model, NULL);
     const struct soq__hparams *hp = &f.model->engine->model->hparams;
-    struct soq_calibration_header h = {
-        .n_layers = hp->n_layers, .n_kv_heads = hp->n_kv_heads, .head_dim = hp->head_dim_k};
+    struct soq_calibration_header h = {.n_layers = hp->n_layers, .n_kv_heads = hp->n_kv_heads, .head_dim = hp->head_dim_k};
     uint64_t floats = soq_calibration_layer_floats(&h), channels = (uint64_t)2 * h.n_kv_heads * h.head_dim;
     float *layers = soq__alloc_array(h.n_layers, floats * sizeof *layers);
     struct soq__hash hash;
