@@ -31,10 +31,10 @@ struct asking {
     void *scratch;
 };
 
-static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, struct soq_error *err)
+static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, int rc, struct soq_error *err)
 {
     soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u, head %u", a->policy->name, a->n, layer, head);
-    return -SOQ_EINVAL;
+    return rc;
 }
 
 /* Keys of one head, decoded: [n - base][head_dim]. */
@@ -173,18 +173,22 @@ static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
     int rc = 0;
 
     for (const struct soq__kv_part *part = first; part < end; part++)
-        for (uint32_t h = 0; h < part->n_heads; h++)
-            if (show_head(a, part, h, err))
-                return fail_for(a, layer, part->first_head + h, err);
+        for (uint32_t h = 0; h < part->n_heads; h++) {
+            rc = show_head(a, part, h, err);
+            if (rc)
+                return fail_for(a, layer, part->first_head + h, rc, err);
+        }
     rc = a->policy->ops->select(a->policy->self, state ? state + a->policy->state_at : NULL, &selection, err);
     if (rc) {
         soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u", a->policy->name, a->n, layer);
         return rc;
     }
     for (const struct soq__kv_part *part = first; part < end; part++)
-        for (uint32_t h = 0; h < part->n_heads; h++)
-            if (take_head(a, part, h, err))
-                return fail_for(a, layer, part->first_head + h, err);
+        for (uint32_t h = 0; h < part->n_heads; h++) {
+            rc = take_head(a, part, h, err);
+            if (rc)
+                return fail_for(a, layer, part->first_head + h, rc, err);
+        }
     return check_budget(a, layer, err);
 }
 
