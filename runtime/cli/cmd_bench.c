@@ -1,9 +1,9 @@
 /* `soquete bench`: prefill, decode, decode at depth, for one sequence or several at once.
  *
  * Prefill is timed from the request to the end of the prompt. Decode runs one token more than it counts and is timed from the
- * first to the last, so that neither the prompt nor the cache's state matters; nothing is sampled but the best token. Several
- * sequences are requests from several threads, which the engine computes in one batch; they share no blocks, but what is in
- * front of the decode tests is computed once and copied.
+ * moment when every sequence has its first to the last, so that neither the prompt matters nor what a policy does at its end;
+ * nothing is sampled but the best token. Several sequences are requests from several threads, which the engine computes in one
+ * batch; they share no blocks, but what is in front of the decode tests is computed once and copied.
  *
  * The share of the memory bandwidth is (bytes of the weights that a step reads + bytes of its sequences' caches) x steps per
  * second / bandwidth; of the int8 peak 2 x multiply-adds of all matmuls / their seconds / peak, in one more repetition that
@@ -77,20 +77,36 @@ struct bench {
     uint32_t n_lanes;
     struct soq_buf filled; /* the cache of a sequence at the depth of the test in hand; empty: not yet known */
     int32_t *tokens;       /* [context] */
+    double *times;         /* [n_lanes * context] when tokens came, of all sequences */
+    size_t n_times;
     int64_t prompts[LIST_MAX], depths[LIST_MAX];
     size_t n_prompts, n_depths;
 };
 
 /* ---- Jobs */
 
+/* Under the engine's lock. */
+static int on_sampled(void *arg, const struct soq__job *job, int32_t token, struct soq_error *err)
+{
+    struct bench *b = arg;
+
+    (void)token;
+    (void)err;
+    b->times[b->n_times++] = job->last_token;
+    return 0;
+}
+
 /* The same job in every sequence: a prompt of n_prompt tokens, then n_gen more. */
 static int run_lanes(struct bench *b, int64_t n_prompt, int64_t n_gen, struct soq_error *err)
 {
     int rc = 0;
 
+    b->n_times = 0;
     for (uint32_t i = 0; i < b->n_lanes && !rc; i++) {
         rc = soq__job_init(&b->jobs[i], b->seqs[i], b->tokens, (size_t)n_prompt, err);
         b->jobs[i].max_tokens = (uint32_t)n_gen;
+        b->jobs[i].on_sampled = on_sampled;
+        b->jobs[i].arg = b;
     }
     return rc ? rc : soq__jobs_run(b->jobs, b->n_lanes, err);
 }
@@ -161,20 +177,30 @@ static int time_prefill(struct bench *b, const struct soq__bench_test *t, double
     return rc;
 }
 
+/* Seconds for all tokens of the test, by the rate since every sequence has its first. Some were a step or two ahead then. */
+static double decode_seconds(const struct bench *b, const struct soq__bench_test *t)
+{
+    double start = 0, end = 0;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < b->n_lanes; i++) {
+        start = fmax(start, b->jobs[i].first_token);
+        end = fmax(end, b->jobs[i].last_token);
+    }
+    for (size_t i = 0; i < b->n_times; i++)
+        n += b->times[i] > start;
+    return (end - start) * (double)(t->tokens * t->parallel) / (double)n;
+}
+
 /* All but the last token of the depth are there, so that all sequences begin to decode together. */
 static int time_decode(struct bench *b, const struct soq__bench_test *t, double *seconds_out, struct soq_error *err)
 {
     int64_t n_prompt = t->depth ? t->depth : 1;
-    double start = INFINITY, end = 0;
     int rc = n_prompt > 1 ? fill_lanes(b, n_prompt - 1, err) : empty_lanes(b, err);
 
     if (!rc)
         rc = run_lanes(b, n_prompt, t->tokens + 1, err);
-    for (uint32_t i = 0; i < b->n_lanes; i++) {
-        start = fmin(start, b->jobs[i].first_token);
-        end = fmax(end, b->jobs[i].last_token);
-    }
-    *seconds_out = end - start;
+    *seconds_out = rc ? 0 : decode_seconds(b, t);
     return rc;
 }
 
@@ -343,7 +369,8 @@ static int create_lanes(struct bench *b, struct soq_error *err)
     b->seqs = soq__alloc_zero(n, sizeof *b->seqs);
     b->jobs = soq__alloc_zero(n, sizeof *b->jobs);
     b->tokens = soq__alloc_array(e->context, sizeof *b->tokens);
-    if (!b->seqs || !b->jobs || !b->tokens)
+    b->times = soq__alloc_array((size_t)n * e->context, sizeof *b->times);
+    if (!b->seqs || !b->jobs || !b->tokens || !b->times)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < e->context; i++)
         b->tokens[i] = (int32_t)((100 + i % 400) % e->net.logits.cols);
@@ -439,6 +466,7 @@ int soq__cmd_bench(const struct soq__cli_globals *globals, int argc, char **argv
     soq__free(b.seqs);
     soq__free(b.jobs);
     soq__free(b.tokens);
+    soq__free(b.times);
     soq_model_free(b.model);
     soq_runtime_free(runtime);
     soq__args_done(&args);
