@@ -1,5 +1,6 @@
 /* `soquete new`: begins a plugin of one's own, in a folder of its own, from a working example. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,11 +12,19 @@
 #include "cli/templates.h"
 #include "plugin/registry.h"
 
-#define EXAMPLE "heaviest" /* the name in the templates */
+/* Each kind is a working example; its templates are the files of the example's name. */
+struct kind {
+    const char *word, *example, *title;
+};
+
+static const struct kind kinds[] = {
+    {"kvpolicy", "heaviest", "KV policy"},
+    {"kvcodec", "rowscale", "KV codec"},
+};
 
 static const struct soq__usage usage = {
     .command = "new",
-    .args = "kvpolicy NAME [DIR]",
+    .args = "kvpolicy|kvcodec NAME [DIR]",
     .about = "Writes a plugin to begin with into the folder DIR, by default NAME, which is made: a working source file,\n"
              "its manifest, a Makefile and a README. It builds against the installed headers: make, make check.",
 };
@@ -51,6 +60,13 @@ static int check_name(const char *name, const struct soq__cli_globals *globals, 
 
 /* ---- Files */
 
+static bool is_of(const struct soq__template *t, const struct kind *kind)
+{
+    size_t n = strlen(kind->example);
+
+    return strncmp(t->file, kind->example, n) == 0 && t->file[n] == '.';
+}
+
 /* "heaviest.c" becomes NAME.c, "heaviest.mk" the Makefile. */
 static void file_name(const struct soq__template *t, const char *name, const char *dir, struct soq_buf *out)
 {
@@ -66,15 +82,15 @@ static void file_name(const struct soq__template *t, const char *name, const cha
         soq__buf_printf(out, "%s%s", name, suffix);
 }
 
-static void rename_all(const char *text, const char *name, struct soq_buf *out)
+static void rename_all(const char *text, const char *example, const char *name, struct soq_buf *out)
 {
     const char *found;
 
     soq__buf_clear(out);
-    while ((found = strstr(text, EXAMPLE))) {
+    while ((found = strstr(text, example))) {
         soq__buf_append(out, text, (size_t)(found - text));
         soq__buf_puts(out, name);
-        text = found + strlen(EXAMPLE);
+        text = found + strlen(example);
     }
     soq__buf_puts(out, text);
 }
@@ -91,14 +107,16 @@ static int write_file(const char *path, const struct soq_buf *text, struct soq_e
     return 0;
 }
 
-static int write_files(const char *name, const char *dir, struct soq_error *err)
+static int write_files(const struct kind *kind, const char *name, const char *dir, struct soq_error *err)
 {
     struct soq_buf path = SOQ_BUF_INIT, text = SOQ_BUF_INIT;
     int rc = 0;
 
     for (size_t i = 0; i < soq__template_count && !rc; i++) {
+        if (!is_of(&soq__templates[i], kind))
+            continue;
         file_name(&soq__templates[i], name, dir, &path);
-        rename_all(soq__templates[i].text, name, &text);
+        rename_all(soq__templates[i].text, kind->example, name, &text);
         if (soq__buf_ok(&path) && soq__buf_ok(&text))
             rc = write_file(soq__buf_str(&path), &text, err);
         else
@@ -110,11 +128,13 @@ static int write_files(const char *name, const char *dir, struct soq_error *err)
 }
 
 /* Nothing stays of what was written in vain. */
-static void remove_files(const char *name, const char *dir)
+static void remove_files(const struct kind *kind, const char *name, const char *dir)
 {
     struct soq_buf path = SOQ_BUF_INIT;
 
     for (size_t i = 0; i < soq__template_count; i++) {
+        if (!is_of(&soq__templates[i], kind))
+            continue;
         file_name(&soq__templates[i], name, dir, &path);
         if (soq__buf_ok(&path))
             unlink(soq__buf_str(&path));
@@ -123,16 +143,16 @@ static void remove_files(const char *name, const char *dir)
     soq__buf_done(&path);
 }
 
-static int make(const char *name, const char *dir, struct soq_error *err)
+static int make(const struct kind *kind, const char *name, const char *dir, struct soq_error *err)
 {
     int rc;
 
     if (mkdir(dir, 0777))
         return soq__fail(err, SOQ_EIO, "%s: %s%s", dir, strerror(errno),
                          errno == EEXIST ? "; nothing was written: give another DIR" : "");
-    rc = write_files(name, dir, err);
+    rc = write_files(kind, name, dir, err);
     if (rc)
-        remove_files(name, dir);
+        remove_files(kind, name, dir);
     return rc;
 }
 
@@ -141,17 +161,22 @@ static int make(const char *name, const char *dir, struct soq_error *err)
 static int begin(const struct soq__args *args, struct soq_error *err)
 {
     const char *name = args->words[1], *dir = args->n_words > 2 ? args->words[2] : name;
+    const struct kind *kind = NULL;
     int rc;
 
-    if (strcmp(args->words[0], "kvpolicy") != 0)
-        return soq__fail(err, SOQ_EINVAL, "%s: there is no template of that kind; expected kvpolicy", args->words[0]);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(args->words[0], kinds[i].word) == 0)
+            kind = &kinds[i];
+    if (!kind)
+        return soq__fail(err, SOQ_EINVAL, "%s: there is no template of that kind; expected kvpolicy or kvcodec",
+                         args->words[0]);
     rc = check_name(name, &args->globals, err);
     if (!rc)
-        rc = make(name, dir, err);
+        rc = make(kind, name, dir, err);
     if (!rc)
-        soq__out_printf("The KV policy %s begins in %s: %s.c, %s.ini, Makefile, README.md. Now\n\n"
+        soq__out_printf("The %s %s begins in %s: %s.c, %s.ini, Makefile, README.md. Now\n\n"
                         "    cd %s && make && make check\n",
-                        name, dir, name, name, dir);
+                        kind->title, name, dir, name, name, dir);
     return rc;
 }
 
@@ -162,7 +187,7 @@ int soq__cmd_new(const struct soq__cli_globals *globals, int argc, char **argv)
     int rc, status = soq__args_init(&args, &usage, globals, argc, argv, NULL);
 
     if (status == SOQ__GO_ON && (args.n_words < 2 || args.n_words > 3)) {
-        soq__cli_say("new", "expected kvpolicy NAME [DIR]; see --help");
+        soq__cli_say("new", "expected kvpolicy|kvcodec NAME [DIR]; see --help");
         status = SOQ_EXIT_USAGE;
     }
     if (status == SOQ__GO_ON) {

@@ -1,12 +1,12 @@
-/* What `soquete new` writes: the files of examples/new-kvpolicy/ as text, made by templates.sh. */
+/* What `soquete new` writes: the files of examples/new-kvpolicy/ and new-kvcodec/ as text, made by templates.sh. */
 #ifndef SOQ_CLI_TEMPLATES_H
 #define SOQ_CLI_TEMPLATES_H
 
 #include <stddef.h>
 
 struct soq__template {
-    const char *file; /* "heaviest.c" */
-    const char *text; /* in which the plugin is called heaviest */
+    const char *file; /* "heaviest.c", "rowscale.c" */
+    const char *text; /* in which the plugin is called as the file is */
 };
 
 extern const struct soq__template soq__templates[];

@@ -44,11 +44,15 @@ policy() { # examples/kv-policy, built from installed headers and put into a fol
         SOQUETE_PLUGIN_PATH=$plugins "$prefix/bin/soquete" --plugin-dir "$stage/mine" plugins --why | grep -q streaming60
 }
 
-new_policy() { # what `soquete new` writes builds against the stage, passes the kit and is found
+new_plugins() { # what `soquete new` writes builds against the stage, passes the kit and is found
     local soquete=$prefix/bin/soquete
     export SOQUETE_PLUGIN_PATH=$plugins PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
-    "$soquete" new kvpolicy mine "$stage/new" && make -C "$stage/new" check SOQUETE="$soquete" CFLAGS='-O2 -Wall -Wextra -Werror' &&
-        "$soquete" plugins --plugin-dir "$stage/new" mine | grep -q '^\[kv.mine\]'
+    local kind
+    for kind in kvpolicy kvcodec; do
+        "$soquete" new "$kind" "my-$kind" "$stage/$kind" &&
+            make -C "$stage/$kind" check SOQUETE="$soquete" CFLAGS='-O2 -Wall -Wextra -Werror' &&
+            "$soquete" plugins --plugin-dir "$stage/$kind" "my-$kind" | grep -q "^\[kv.my-$kind\]" || return
+    done
 }
 
 pc_variables() {
@@ -75,12 +79,13 @@ ensure_build
 try 'make install' make -C build install DESTDIR="$stage"
 try 'program, library, headers, plugins, manual, configuration' \
     installed bin/soquete lib/libsoquete.so include/soquete/soquete.h include/soquete/plugin.h lib/pkgconfig/soquete.pc \
-    lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini share/doc/soquete/policy-guide.md
+    lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini share/doc/soquete/policy-guide.md \
+    share/doc/soquete/codec-guide.md
 try 'the library shows soq_* only' exports
 try 'pkg-config: abi, plugindir, manifestdir, docdir' pc_variables
 try 'a program built with pkg-config' embed
 try 'a policy built with pkg-config is found' policy
-try 'a new policy' new_policy
+try 'a new policy, a new codec' new_plugins
 try 'soquete --version' "$prefix/bin/soquete" --version
 try 'soquete plugins --why' finds_plugins
 skip=0

@@ -1,4 +1,4 @@
-"""new: a KV policy to begin with, which builds, passes the kit and is found."""
+"""new: a KV policy or codec to begin with, which builds, passes the kit and is found."""
 import os
 import shutil
 import subprocess
@@ -12,18 +12,19 @@ def files(name):
 
 @test
 def writes_files():
-    """new kvpolicy NAME writes a source file, a manifest, a Makefile and a README, in which the plugin has that name."""
-    out = soquete("new", "kvpolicy", "my-own_2").out
-    assert "cd my-own_2 && make && make check" in out
-    assert files("my-own_2") == ["Makefile", "README.md", "my-own_2.c", "my-own_2.ini"]
-    for name in files("my-own_2"):
-        with open(path(os.path.join("my-own_2", name))) as f:
+    """new KIND NAME writes a source file, a manifest, a Makefile and a README, in which the plugin has that name."""
+    for kind, example, mine in [("kvpolicy", "heaviest", "my-own_2"), ("kvcodec", "rowscale", "my-own_3")]:
+        out = soquete("new", kind, mine).out
+        assert "cd %s && make && make check" % mine in out and "The KV %s %s begins" % (kind[2:], mine) in out
+        assert files(mine) == ["Makefile", "README.md", mine + ".c", mine + ".ini"]
+        for name in files(mine):
+            with open(path(os.path.join(mine, name))) as f:
+                text = f.read()
+            assert example not in text and mine in text, name
+        with open(os.path.join(SRC, "examples", "new-" + kind, example + ".c")) as f:
             text = f.read()
-        assert "heaviest" not in text and "my-own_2" in text, name
-    with open(os.path.join(SRC, "examples", "new-kvpolicy", "heaviest.c")) as f:
-        example = f.read()
-    with open(path("my-own_2/my-own_2.c")) as f:
-        assert f.read() == example.replace("heaviest", "my-own_2")
+        with open(path("%s/%s.c" % (mine, mine))) as f:
+            assert f.read() == text.replace(example, mine)
 
 
 @test
@@ -37,24 +38,29 @@ def other_folder():
 @test
 def builds_and_passes():
     """what it wrote builds without warnings, passes soquete check, is found and has its options."""
-    soquete("new", "kvpolicy", "fresh")
+    build("kvpolicy", "fresh", "policy.again", ["capacity = 1024", "works with chunked prefill"])
+    build("kvcodec", "fresh-codec", "codec.layout", ["residual = 0", "works with policies that select entries"])
+
+
+def build(kind, name, checked, told):
+    soquete("new", kind, name)
     headers = "-I" + os.path.join(SRC, "runtime", "include")
     tool = path("pkg-config", "#!/bin/sh\ncase $1 in --cflags) echo '%s' ;; *) echo /nowhere ;; esac\n" % headers)
     os.chmod(tool, 0o755)
     env = dict(environment(), PATH=os.environ["PATH"])
-    make = ["make", "-C", path("fresh"), "SOQUETE=" + PROGRAM, "PKG_CONFIG=" + tool, "CFLAGS=-O2 -Wall -Wextra -Wconversion -Werror",
+    make = ["make", "-C", path(name), "SOQUETE=" + PROGRAM, "PKG_CONFIG=" + tool, "CFLAGS=-O2 -Wall -Wextra -Wconversion -Werror",
             "CC=" + os.environ.get("CC", "cc")]
     done = subprocess.run(make + ["check"], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done
-    assert " 0 failed, 0 crashed, 0 hung" in done.stdout and "policy.again" in done.stdout, done.stdout
-    stage = path("stage")
+    assert " 0 failed, 0 crashed, 0 hung" in done.stdout and checked in done.stdout, done.stdout
+    stage = path("stage-" + name)
     subprocess.run(make + ["install", "DESTDIR=" + stage], check=True, capture_output=True, env=env)
-    assert sorted(os.listdir(stage + "/nowhere")) == ["fresh.ini", "fresh.so"]
+    assert sorted(os.listdir(stage + "/nowhere")) == [name + ".ini", name + ".so"]
     subprocess.run(make + ["uninstall", "clean", "DESTDIR=" + stage], check=True, capture_output=True, env=env)
-    assert not os.listdir(stage + "/nowhere") and "fresh.so" not in files("fresh")
+    assert not os.listdir(stage + "/nowhere") and name + ".so" not in files(name)
     subprocess.run(make, check=True, capture_output=True, env=env)
-    out = soquete("plugins", "--plugin-dir", path("fresh"), "fresh").out
-    assert "[kv.fresh]" in out and "capacity = 1024" in out and "works with chunked prefill" in out
+    out = soquete("plugins", "--plugin-dir", path(name), name).out
+    assert "[kv.%s]" % name in out and all(text in out for text in told), out
 
 
 @test
@@ -67,13 +73,14 @@ def refuses():
     for name in ["", "Upper", "9lives", "a b", "a/b", "../up", "ü", "x" * 33]:
         result = soquete("new", "kvpolicy", name, rc=2)
         assert "is no name for a plugin" in result.err and '"%s"' % name in result.err, result
-    assert "[kv.layers]" in soquete("new", "kvpolicy", "layers", rc=2).err
+    for kind in ["kvpolicy", "kvcodec"]:
+        assert "[kv.layers]" in soquete("new", kind, "layers", rc=2).err
     taken = soquete("new", "kvpolicy", "window", rc=2).err
     assert "window: a plugin of that name is installed" in taken and "window.ini" in taken
     assert not os.path.exists(path("window"))
-    assert "backend: there is no template of that kind; expected kvpolicy" in soquete("new", "backend", "mine", rc=2).err
-    assert "expected kvpolicy NAME" in soquete("new", rc=2).err
-    assert "expected kvpolicy NAME" in soquete("new", "kvpolicy", "a", "b", "c", rc=2).err
+    assert "backend: there is no template of that kind; expected kvpolicy or kvcodec" in soquete("new", "backend", "mine", rc=2).err
+    assert "expected kvpolicy|kvcodec NAME" in soquete("new", rc=2).err
+    assert "expected kvpolicy|kvcodec NAME" in soquete("new", "kvpolicy", "a", "b", "c", rc=2).err
 
 
 main()

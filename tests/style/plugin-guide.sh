@@ -1,11 +1,12 @@
 #!/bin/sh
-# The guides' policies: their listings are the examples' files, which compile from the public headers and make clean plugins; that
+# The guides' policies and codec: their listings are the examples' files, which compile from the public headers and make clean plugins; that
 # of the plugin guide keeps within 60 lines of code.
 number=0
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 example=$SOQ_TEST_SRC/examples/kv-policy
 selecting=$SOQ_TEST_SRC/examples/new-kvpolicy
+coding=$SOQ_TEST_SRC/examples/new-kvcodec
 
 check() { # NAME COMMAND...
     number=$((number + 1))
@@ -43,6 +44,9 @@ check "the example compiles" compiles "$example/streaming60.c" streaming60
 check "the policy guide lists the template" lists c policy-guide.md "$selecting/heaviest.c"
 check "and its manifest" lists ini policy-guide.md "$selecting/heaviest.ini"
 check "the template compiles" compiles "$selecting/heaviest.c" heaviest
+check "the codec guide lists the template" lists c codec-guide.md "$coding/rowscale.c"
+check "and its manifest" lists ini codec-guide.md "$coding/rowscale.ini"
+check "the template compiles" compiles "$coding/rowscale.c" rowscale
 "$SOQ_TEST_SRC/tests/style/plugin-exports.sh" "$work" >"$work/exports"
-check "they are clean plugins" sh -c "cat '$work/exports'; grep -q '^ok 12 ' '$work/exports' && ! grep -q '^not ok' '$work/exports'"
+check "they are clean plugins" sh -c "cat '$work/exports'; grep -q '^ok 18 ' '$work/exports' && ! grep -q '^not ok' '$work/exports'"
 echo "1..$number"
