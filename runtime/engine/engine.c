@@ -363,6 +363,9 @@ int soq__engine_create(const struct soq__engine_params *p, struct soq__engine **
         soq__engine_free(e);
         return rc;
     }
+    if (!p->place_only)
+        soq__log(SOQ_LOG_INFO, "%s: up to %u sequences of %u tokens; the KV cache takes up to %.1f MiB",
+                 soq__gguf_path(e->model->gguf), e->max_sequences, e->context, (double)e->kv.budget.limit / (1 << 20));
     *out = e;
     return 0;
 }

@@ -57,8 +57,13 @@ static int add(struct soq__dirs *dirs, const char *path, const char *origin, str
 
     if (problem && origin)
         return soq__fail(err, SOQ_ENOTFOUND, "%s: plugin directory %s: %s", origin, path, strerror(problem));
-    if (problem || has(dirs, real))
+    if (!problem && has(dirs, real))
         return 0;
+    soq__buf_printf(&dirs->searched, "%s%s", dirs->searched.len ? ", " : "", problem ? path : real);
+    if (problem) {
+        soq__buf_printf(&dirs->searched, " (%s)", strerror(problem));
+        return 0;
+    }
     if (dirs->count == DIRS_MAX)
         return soq__fail(err, SOQ_ELIMIT, "more than %d plugin directories", DIRS_MAX);
     paths = soq__realloc_array(dirs->paths, dirs->count + 1, sizeof *paths);
@@ -132,6 +137,8 @@ int soq__dirs_init(struct soq__dirs *dirs, const struct soq__registry_params *pa
         rc = add_environment(dirs, err);
     if (!rc && !params->only_dirs)
         rc = add(dirs, use_build ? SOQ_BUILD_PLUGIN_DIR : SOQ_PLUGIN_DIR, NULL, err);
+    if (!rc && !soq__buf_ok(&dirs->searched))
+        rc = soq__fail(err, SOQ_ENOMEM, "plugin directories: out of memory");
     if (rc)
         soq__dirs_done(dirs);
     return rc;
@@ -142,5 +149,6 @@ void soq__dirs_done(struct soq__dirs *dirs)
     for (size_t i = 0; i < dirs->count; i++)
         soq__free(dirs->paths[i]);
     soq__free(dirs->paths);
+    soq__buf_done(&dirs->searched);
     *dirs = (struct soq__dirs){.count = 0};
 }

@@ -5,15 +5,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "plugin/registry.h"
 
 #define SOQ_PLUGIN_PATH_ENV "SOQUETE_PLUGIN_PATH"
 
-/* Absolute, without links, each once. */
 struct soq__dirs {
-    char **paths; /* owned */
+    char **paths; /* owned; absolute, without links, each once */
     size_t count;
+    struct soq_buf searched; /* "/usr/lib/soquete, /opt/x (No such file or directory)": those that are not there, too */
 };
 
 /* The search order of registry.h. privileged: the process has rights that its caller lacks (set-user-id, file capabilities);

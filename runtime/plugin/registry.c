@@ -21,6 +21,7 @@
 struct soq__registry {
     struct soq__candidate **items; /* in order of preference */
     size_t count;
+    struct soq__dirs dirs;
 };
 
 /* "name[/variant][!]" */
@@ -34,19 +35,19 @@ struct query {
 
 /* ---- Life */
 
-static int add(struct soq__registry *r, const struct soq__dirs *dirs, size_t rank, const char *file, struct soq_error *err)
+static int add(struct soq__registry *r, size_t rank, const char *file, struct soq_error *err)
 {
+    const char *dir = r->dirs.paths[rank];
     struct soq__candidate **items;
     int rc;
 
     if (r->count == CANDIDATES_MAX)
-        return soq__fail(err, SOQ_ELIMIT, "%s: more than %d manifests in all plugin directories", dirs->paths[rank],
-                         CANDIDATES_MAX);
+        return soq__fail(err, SOQ_ELIMIT, "%s: more than %d manifests in all plugin directories", dir, CANDIDATES_MAX);
     items = soq__realloc_array(r->items, r->count + 1, sizeof(struct soq__candidate *));
     if (!items)
         return soq__fail(err, SOQ_ENOMEM, "plugins: out of memory");
     r->items = items;
-    rc = soq__candidate_create(dirs->paths[rank], rank, file, &items[r->count], err);
+    rc = soq__candidate_create(dir, rank, file, &items[r->count], err);
     r->count += !rc;
     return rc;
 }
@@ -58,15 +59,15 @@ static bool is_manifest(const char *file)
     return file[0] != '.' && n > 4 && strcmp(file + n - 4, ".ini") == 0;
 }
 
-static int scan(struct soq__registry *r, const struct soq__dirs *dirs, size_t rank, struct soq_error *err)
+static int scan(struct soq__registry *r, size_t rank, struct soq_error *err)
 {
-    DIR *dir = opendir(dirs->paths[rank]);
+    DIR *dir = opendir(r->dirs.paths[rank]);
     const struct dirent *entry;
     int rc = 0;
 
     while (dir && !rc && (entry = readdir(dir))) {
         if (is_manifest(entry->d_name))
-            rc = add(r, dirs, rank, entry->d_name, err);
+            rc = add(r, rank, entry->d_name, err);
     }
     if (dir)
         closedir(dir);
@@ -76,15 +77,13 @@ static int scan(struct soq__registry *r, const struct soq__dirs *dirs, size_t ra
 int soq__registry_create(const struct soq__registry_params *params, struct soq__registry **registry_out, struct soq_error *err)
 {
     struct soq__registry *r = soq__alloc_zero(1, sizeof *r);
-    struct soq__dirs dirs = {.count = 0};
     int rc;
 
     if (!r)
         return soq__fail(err, SOQ_ENOMEM, "plugins: out of memory");
-    rc = soq__dirs_init(&dirs, params, soq__is_privileged(), err);
-    for (size_t i = 0; i < dirs.count && !rc; i++)
-        rc = scan(r, &dirs, i, err);
-    soq__dirs_done(&dirs);
+    rc = soq__dirs_init(&r->dirs, params, soq__is_privileged(), err);
+    for (size_t i = 0; i < r->dirs.count && !rc; i++)
+        rc = scan(r, i, err);
     if (rc) {
         soq__registry_free(r);
         return rc;
@@ -102,6 +101,7 @@ void soq__registry_free(struct soq__registry *r)
     for (size_t i = 0; i < r->count; i++)
         soq__candidate_free(r->items[i]);
     soq__free(r->items);
+    soq__dirs_done(&r->dirs);
     soq__free(r);
 }
 
@@ -143,11 +143,12 @@ static bool matches(const struct soq__candidate *c, const struct query *q)
            (!q->forced || strcmp(c->manifest.variant, q->variant) == 0);
 }
 
-/* Says what is there instead. */
+/* Says what is there instead, and where that was looked for. */
 static int fail_unknown(const struct soq__registry *r, const struct query *q, struct soq_error *err)
 {
     const char *names[2 * CANDIDATES_MAX], *near;
     const char *role = soq__role_name(q->role), *slash = q->forced ? "/" : "";
+    const char *searched = r->dirs.searched.len ? soq__buf_str(&r->dirs.searched) : "no directory";
     size_t count = 0, unreadable = 0;
     char wanted[2 * NAME_SIZE + 1];
 
@@ -161,11 +162,12 @@ static int fail_unknown(const struct soq__registry *r, const struct query *q, st
     snprintf(wanted, sizeof wanted, "%s%s%s", q->name, slash, q->variant);
     near = soq__nearest(wanted, names, count);
     if (near)
-        return soq__fail(err, SOQ_ENOTFOUND, "no %s \"%s\" is installed; did you mean \"%s\"?", role, wanted, near);
+        return soq__fail(err, SOQ_ENOTFOUND, "no %s \"%s\" is installed; did you mean \"%s\"? (searched: %s)", role, wanted,
+                         near, searched);
     return soq__fail(err, SOQ_ENOTFOUND,
                      "no %s \"%s\" is installed (%zu plugins found, %zu unreadable manifests); `soquete plugins` "
-                     "lists them, --plugin-dir adds a directory",
-                     role, wanted, r->count - unreadable, unreadable);
+                     "lists them, --plugin-dir adds a directory; searched: %s",
+                     role, wanted, r->count - unreadable, unreadable, searched);
 }
 
 static int fail_unusable(const struct query *q, const struct soq_buf *reasons, struct soq_error *err)
@@ -200,10 +202,17 @@ static void set_lower(struct soq__candidate *other, const struct soq__candidate 
                            chosen->id, priority);
 }
 
-static void set_chosen(struct soq__registry *r, struct soq__candidate *chosen, const struct query *q)
+/* passed: those that come earlier and cannot be used, with the reasons. */
+static void set_chosen(struct soq__registry *r, struct soq__candidate *chosen, const struct query *q,
+                       const struct soq_buf *passed)
 {
+    bool news = chosen->state != SOQ_CANDIDATE_CHOSEN;
+
     soq__candidate_set(chosen, SOQ_CANDIDATE_CHOSEN, "%s",
                        q->forced ? "asked for by name and variant" : "asked for, and the best");
+    if (news)
+        soq__log(SOQ_LOG_INFO, "%s %s is chosen: %s; %s%s%s", soq__role_name(q->role), chosen->id, chosen->reason,
+                 chosen->library_path, passed->len ? "; passed over: " : "", soq__buf_str(passed));
     for (size_t i = 0; i < r->count; i++) {
         struct soq__candidate *other = r->items[i];
         bool open = other->state == SOQ_CANDIDATE_UNTRIED || other->state == SOQ_CANDIDATE_USABLE;
@@ -230,7 +239,7 @@ int soq__registry_find(struct soq__registry *r, enum soq_role role, const char *
             continue;
         rc = soq__candidate_load(c, &why);
         if (rc == 0) {
-            set_chosen(r, c, &q);
+            set_chosen(r, c, &q, &reasons);
             *plugin_out = soq__plugin_find_role(c->plugin, role);
             goto out;
         }
@@ -296,7 +305,7 @@ static int choose_backend(struct soq__registry *r, const struct query *q, struct
         else if (rc != -SOQ_ENOMEM)
             rc = 1;
         if (!rc)
-            set_chosen(r, c, q);
+            set_chosen(r, c, q, &reasons);
         else if (rc < 0)
             soq__fail(err, (enum soq_error_code) - rc, "%s", why.text);
         else

@@ -34,8 +34,9 @@ struct soq__registry_params {
 int soq__registry_create(const struct soq__registry_params *params, struct soq__registry **registry_out, struct soq_error *err);
 void soq__registry_free(struct soq__registry *registry);
 
-/* spec: "name" or "name/variant"; a trailing ! is allowed and means nothing here. Loads the best usable candidate. The failure
- * names what was looked for with every candidate's reason, or the nearest name. The result lives as long as the registry. */
+/* spec: "name" or "name/variant"; a trailing ! is allowed and means nothing here. Loads the best usable candidate, and says
+ * so in the log (info). The failure names what was looked for with every candidate's reason, or the nearest name and the
+ * directories that were searched. The result lives as long as the registry. */
 int soq__registry_find(struct soq__registry *registry, enum soq_role role, const char *spec,
                        const struct soq__plugin_role **plugin_out, struct soq_error *err);
 

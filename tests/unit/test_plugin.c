@@ -250,6 +250,7 @@ Test(choice, priority_then_name)
     expect_not_found(&b, SOQ_ROLE_BACKEND, "toy/fats", "no backend \"toy/fats\" is installed; did you mean \"toy/fast\"?");
     expect_not_found(&b, SOQ_ROLE_BACKEND, "tyo", "did you mean \"toy\"?");
     expect_not_found(&b, SOQ_ROLE_SAMPLER, "standard", "no sampler \"standard\" is installed");
+    expect_not_found(&b, SOQ_ROLE_SAMPLER, "standard", b.dir);
     expect_not_found(&b, SOQ_ROLE_BACKEND, "toy!x", "expected NAME");
     expect_not_found(&b, SOQ_ROLE_BACKEND, "", "expected NAME");
     box_close(&b);
@@ -334,7 +335,8 @@ static size_t n_dirs(const struct soq__registry_params *params, bool privileged,
 Test(choice, environment)
 {
     struct soq__registry_params only = {.only_dirs = true};
-    char value[256];
+    struct soq_error err = SOQ_ERROR_INIT;
+    char value[256], searched[256];
     struct box b;
 
     box_open(&b);
@@ -344,6 +346,9 @@ Test(choice, environment)
     cr_assert_eq(n_dirs(NULL, false, b.dir), 1);
     cr_assert_eq(n_dirs(NULL, true, b.dir), 0, "a privileged process believes the environment");
     cr_assert_eq(n_dirs(&only, false, b.dir), 0);
+    snprintf(searched, sizeof searched, "searched: /no/such/dir (No such file or directory), %s", b.dir);
+    cr_assert_eq(soq__registry_create(NULL, &b.registry, &err), 0, "%s", err.text);
+    expect_not_found(&b, SOQ_ROLE_BACKEND, "missing", searched);
     box_close(&b);
 }
 
@@ -665,6 +670,7 @@ Test(backends, optional_ones_are_left_out_loudly)
     cr_assert(strstr(logged, "warning: backend empty is left out: no usable backend \"empty\": empty: the toy box is empty\n"),
               "%s", logged);
     cr_assert(strstr(logged, "debug: toy: devices\n"));
+    cr_assert(strstr(logged, "info: backend toy/fast is chosen: asked for, and the best; "), "%s", logged);
     cr_assert_eq(candidate(&t.box, "empty")->state, SOQ_CANDIDATE_ABSENT);
     cr_assert_str_eq(candidate(&t.box, "empty")->reason, "the toy box is empty");
     bench_close(&t);
