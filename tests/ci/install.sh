@@ -16,6 +16,10 @@ installed() { # FILE...
     done
 }
 
+no_la_files() {
+    [ -z "$(find "$plugins" -name '*.la')" ]
+}
+
 exports() {
     local others
     others=$(nm -D --defined-only "$prefix/lib/libsoquete.so" | awk '$2 != "A" && $3 !~ /^soq_[a-z]/ { print $3 }')
@@ -81,6 +85,7 @@ try 'program, library, headers, plugins, manual, configuration' \
     installed bin/soquete lib/libsoquete.so include/soquete/soquete.h include/soquete/plugin.h lib/pkgconfig/soquete.pc \
     lib/soquete/plugins-0/full.so lib/soquete/plugins-0/full.ini etc/soquete/soquete.ini share/doc/soquete/policy-guide.md \
     share/doc/soquete/codec-guide.md
+try 'plugins without .la files' no_la_files
 try 'the library shows soq_* only' exports
 try 'pkg-config: abi, plugindir, manifestdir, docdir' pc_variables
 try 'a program built with pkg-config' embed
