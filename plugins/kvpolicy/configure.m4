@@ -24,6 +24,7 @@ SOQ_PLUGIN([kv-kvquant], [auto], [the KV codec kvquant], [])
 SOQ_CFLAG([SOQ_VECTORISE], [-ftree-vectorize -fvect-cost-model=dynamic -fno-trapping-math])
 AC_SUBST([SOQ_VECTORISE])
 
-# Codecs take -O3, which vectorises and unrolls more, and round as written: a fused multiply-add would give other codes.
-SOQ_CFLAG([SOQ_CODEC_CFLAGS], [-O3 -ffp-contract=off -fno-math-errno -fno-trapping-math])
+# Codecs take -O3, which vectorises and unrolls more, and round as written: a fused multiply-add would give other codes. What -O3
+# does for them is there by name, too, since an -O2 in the user's CFLAGS comes later: without it prefill with fp8 took 15 % longer.
+SOQ_CFLAG([SOQ_CODEC_CFLAGS], [-O3 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops -ffp-contract=off -fno-math-errno -fno-trapping-math])
 AC_SUBST([SOQ_CODEC_CFLAGS])
