@@ -41,12 +41,26 @@ struct soq_error {
     char text[SOQ_ERROR_TEXT_MAX];
 };
 
-#define SOQ_ERROR_INIT                                                                                                         \
-    {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_error)                                                                      \
-    }
-
 #ifdef __cplusplus
 }
+
+/* A T of this size, else zero. */
+template <class T> inline T soq_sized()
+{
+    T t = T();
+
+    t.struct_size = static_cast<uint32_t>(sizeof t);
+    return t;
+}
+#define SOQ_SIZED(type) soq_sized<struct type>()
+#else
+#define SOQ_SIZED(type)                                                                                                        \
+    {                                                                                                                          \
+        .struct_size = (uint32_t)sizeof(struct type)                                                                           \
+    }
 #endif
+
+/* The struct with its size set and all else zero; the other SOQ_..._INIT are the same. */
+#define SOQ_ERROR_INIT SOQ_SIZED(soq_error)
+
 #endif

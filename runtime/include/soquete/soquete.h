@@ -58,10 +58,7 @@ struct soq_runtime_params {
     void *log_ctx;
 };
 
-#define SOQ_RUNTIME_PARAMS_INIT                                                                                                \
-    {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_runtime_params)                                                             \
-    }
+#define SOQ_RUNTIME_PARAMS_INIT SOQ_SIZED(soq_runtime_params)
 
 /* Reads configuration and manifests; loads no plugin yet. params NULL: defaults. */
 SOQ_API int soq_runtime_create(const struct soq_runtime_params *params, struct soq_runtime **runtime_out,
@@ -78,10 +75,7 @@ struct soq_model_params {
     void *progress_ctx;
 };
 
-#define SOQ_MODEL_PARAMS_INIT                                                                                                  \
-    {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_model_params)                                                               \
-    }
+#define SOQ_MODEL_PARAMS_INIT SOQ_SIZED(soq_model_params)
 
 /* path NULL: [model] path. Chooses plugins by the configuration. */
 SOQ_API int soq_model_load(struct soq_runtime *runtime, const char *path, const struct soq_model_params *params,
@@ -141,10 +135,7 @@ struct soq_session_params {
     const char *salt; /* what others have computed serves this session only if their salt is the same; NULL: none, "" */
 };
 
-#define SOQ_SESSION_PARAMS_INIT                                                                                                \
-    {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_session_params)                                                             \
-    }
+#define SOQ_SESSION_PARAMS_INIT SOQ_SIZED(soq_session_params)
 
 /* A sequence with its cache. It remembers the tokens that it has computed: a request whose prompt begins with them computes
  * only what is new, one that departs from them goes back to the common part. */
@@ -233,11 +224,23 @@ struct soq_request {
     uint32_t reserved2;
 };
 
+#ifdef __cplusplus
+inline struct soq_request soq_request_init()
+{
+    struct soq_request r = SOQ_SIZED(soq_request);
+
+    r.message_stride = static_cast<uint32_t>(sizeof(struct soq_message));
+    r.max_tokens = -1;
+    return r;
+}
+#define SOQ_REQUEST_INIT soq_request_init()
+#else
 #define SOQ_REQUEST_INIT                                                                                                       \
     {                                                                                                                          \
         .struct_size = (uint32_t)sizeof(struct soq_request), .message_stride = (uint32_t)sizeof(struct soq_message),           \
         .max_tokens = -1                                                                                                       \
     }
+#endif
 
 struct soq_result {
     uint32_t struct_size;
@@ -259,10 +262,7 @@ struct soq_result {
     uint64_t kv_draft_bytes; /* of kv_bytes, those that only the lossy view needs */
 };
 
-#define SOQ_RESULT_INIT                                                                                                        \
-    {                                                                                                                          \
-        .struct_size = (uint32_t)sizeof(struct soq_result)                                                                     \
-    }
+#define SOQ_RESULT_INIT SOQ_SIZED(soq_result)
 
 /* Blocks until the answer has ended. result may be NULL. A cancelled request succeeds with that reason. */
 SOQ_API int soq_generate(struct soq_session *session, const struct soq_request *request, struct soq_result *result,
