@@ -234,6 +234,8 @@ static int answer(struct run *run, const struct soq__args *args)
     rc = soq__cli_runtime(args, &runtime, &err);
     if (!rc)
         rc = read_input(run, args, &err);
+    if (!rc && run->options->profile)
+        soq__cli_profile(runtime);
     if (!rc)
         rc = soq__cli_model(runtime, 0, &model, &err);
     if (!rc)

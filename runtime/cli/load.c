@@ -33,6 +33,15 @@ int soq__cli_runtime(const struct soq__args *args, struct soq_runtime **runtime_
     return rc;
 }
 
+void soq__cli_profile(struct soq_runtime *runtime)
+{
+    const struct soq__setting *level = soq__settings_find(runtime->settings, "runtime", "log_level");
+
+    runtime->profile = true;
+    if (strcmp(level->origin, "default") == 0)
+        soq__log_install(runtime->log, runtime->log_ctx, SOQ_LOG_INFO);
+}
+
 int soq__cli_model_path(const struct soq_runtime *runtime, const char **path_out, struct soq_error *err)
 {
     const char *path = soq__settings_string(runtime->settings, "model", "path");

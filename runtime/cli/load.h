@@ -7,6 +7,8 @@
 
 /* Both return 0 or a negative code and say nothing but progress. A wrong configuration is -SOQ_EINVAL. */
 int soq__cli_runtime(const struct soq__args *args, struct soq_runtime **runtime_out, struct soq_error *err);
+/* --profile, before the model is loaded: backends measure what they can, and the log says it, unless it was told otherwise. */
+void soq__cli_profile(struct soq_runtime *runtime);
 /* max_outputs: rows of logits in one step, beyond what generation needs. Ctrl-C cancels. */
 int soq__cli_model(struct soq_runtime *runtime, uint32_t max_outputs, struct soq_model **model_out, struct soq_error *err);
 

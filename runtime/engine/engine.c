@@ -332,6 +332,14 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
 
 static int build(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
+    const struct soq__exec_params xp = {
+        .registry = p->registry,
+        .settings = p->settings,
+        .host = &e->host,
+        .max_rows = e->max_rows,
+        .max_slots = e->max_sequences,
+        .profile = p->profile,
+    };
     int rc = soq__pool_create(&e->pool, err);
 
     if (rc)
@@ -341,7 +349,7 @@ static int build(struct soq__engine *e, const struct soq__engine_params *p, stru
     e->host.cancel_arg = e;
     rc = init_sampler(e, p, err);
     if (!rc)
-        rc = soq__exec_init(&e->exec, p->registry, p->settings, &e->host, e->max_rows, e->max_sequences, err);
+        rc = soq__exec_init(&e->exec, &xp, err);
     if (!rc)
         rc = build_net(e, p, err);
     return rc || p->place_only ? rc : init_scratch(e, err);

@@ -86,6 +86,7 @@ struct soq__engine_params {
     struct soq__registry *registry;
     struct soq__settings *settings;
     uint32_t max_outputs; /* rows with logits in one step, beyond one per sequence; 0: none */
+    bool profile;         /* of exec.h */
     bool place_only;      /* decide who runs what and no more: an engine to look at and to free */
     soq__load_progress *progress;
     void *progress_arg;

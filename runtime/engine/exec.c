@@ -9,6 +9,16 @@
 #include "base/log.h"
 #include "config/settings.h"
 
+/* Backends that can measure have a switch for it (vendor guide). */
+static int ask_for_profile(struct soq__exec *x, const struct soq__instance *in, struct soq_error *err)
+{
+    const struct soq__setting *s = soq__settings_find(x->settings, in->config.section, "profile");
+
+    if (!s || !s->known || s->spec.option.type != SOQ_OPT_BOOL || strcmp(s->origin, "default") != 0)
+        return 0;
+    return soq__settings_set(x->settings, in->config.section, "profile", "on", err);
+}
+
 static int try_init(struct soq__exec *x, struct soq__instance *in, struct soq_error *err)
 {
     struct soq_backend_params params = {
@@ -20,6 +30,8 @@ static int try_init(struct soq__exec *x, struct soq__instance *in, struct soq_er
     void *self;
     int rc = soq__plugin_config_init(&in->config, in->choice->plugin, x->settings, err);
 
+    if (!rc && x->profile)
+        rc = ask_for_profile(x, in, err);
     if (rc)
         return rc;
     self = soq__alloc_aligned(64, in->ops->instance_size);
@@ -69,19 +81,20 @@ static uint32_t memory_of(const struct soq__exec *x, uint32_t i)
     return m;
 }
 
-int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
-                   const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err)
+int soq__exec_init(struct soq__exec *x, const struct soq__exec_params *p, struct soq_error *err)
 {
     size_t n_use, count;
-    const char *const *use = soq__settings_list(settings, "backend", "use", &n_use);
+    const char *const *use = soq__settings_list(p->settings, "backend", "use", &n_use);
     int rc;
 
-    memset(x, 0, sizeof *x);
-    x->host = host;
-    x->settings = settings;
-    x->max_rows = max_rows;
-    x->max_slots = max_slots;
-    rc = soq__registry_choose_backends(registry, use, n_use, settings, &host->services, x->choices, &count, err);
+    *x = (struct soq__exec){
+        .host = p->host,
+        .settings = p->settings,
+        .max_rows = p->max_rows,
+        .max_slots = p->max_slots,
+        .profile = p->profile,
+    };
+    rc = soq__registry_choose_backends(p->registry, use, n_use, p->settings, &p->host->services, x->choices, &count, err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < count; i++)

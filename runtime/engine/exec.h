@@ -54,6 +54,7 @@ struct soq__exec {
     struct soq__instance instances[SOQ_BACKENDS_MAX];
     uint32_t n_instances, primary;
     uint32_t max_rows, max_slots;
+    bool profile;
     struct soq__tensor tensors[SOQ__TENSORS_MAX];
     uint32_t n_tensors;
     void *staging; /* a tensor on its way between two memories that are both not the host's; NULL: none is needed */
@@ -69,10 +70,17 @@ struct soq__exec {
     struct soq__copies copies; /* so far */
 };
 
+struct soq__exec_params {
+    struct soq__registry *registry;
+    struct soq__settings *settings;
+    const struct soq__host *host;
+    uint32_t max_rows, max_slots;
+    bool profile; /* backends that have an option `profile` are to measure, unless the user has set it */
+};
+
 /* Chooses from [backend] use and initialises the primary backend: one that cannot be is left out with a warning, unless it is
  * required. Needs done() even if it fails. */
-int soq__exec_init(struct soq__exec *x, struct soq__registry *registry, struct soq__settings *settings,
-                   const struct soq__host *host, uint32_t max_rows, uint32_t max_slots, struct soq_error *err);
+int soq__exec_init(struct soq__exec *x, const struct soq__exec_params *params, struct soq_error *err);
 void soq__exec_done(struct soq__exec *x);
 
 /* The instance called NAME or NAME/VARIANT; initialises it. The message lists what there is. */

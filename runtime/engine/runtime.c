@@ -119,7 +119,8 @@ void soq_runtime_free(struct soq_runtime *rt)
 int soq__model_open(struct soq_runtime *rt, const char *path, const struct soq_model_params *params, uint32_t max_outputs,
                     struct soq_model **model_out, struct soq_error *err)
 {
-    struct soq__engine_params ep = {.registry = rt->registry, .settings = rt->settings, .max_outputs = max_outputs};
+    struct soq__engine_params ep = {
+        .registry = rt->registry, .settings = rt->settings, .max_outputs = max_outputs, .profile = rt->profile};
     struct soq_model_params full = SOQ_MODEL_PARAMS_INIT;
     struct soq_model *m;
     int rc = params ? soq__struct_in(&full, params, "soq_model_params", err) : 0;

@@ -9,6 +9,7 @@ struct soq_runtime {
     struct soq__registry *registry;
     void (*log)(void *ctx, int level, const char *text); /* NULL: none of its own */
     void *log_ctx;
+    bool profile; /* of exec.h; set between creating it and loading a model */
 };
 
 struct soq_model {

@@ -12,7 +12,7 @@ import struct
 import sys
 from array import array
 
-from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, golden, ids_text, main, needs_smollm, path, soquete, test
+from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, Skip, golden, ids_text, main, needs_smollm, path, soquete, test
 
 PEER_KEYS = {"engine", "model", "test", "depth", "fa", "tok_s", "best"}
 
@@ -495,6 +495,18 @@ def run_profile():
     assert [b["runs"] for b in end["profile"]["backends"]] == [4, 6], end
     assert "profile" not in soquete(*args, "--json").lines()[-1]
     assert "copies" not in soquete(*args).err
+
+
+@test
+def backend_profile():
+    """--profile turns on the profile of a backend that has one, unless it is turned off, and shows it, unless the log is quiet."""
+    args = ["run", "-m", LLAMA, "--raw", "--temp", 0, "-n", 2, "Hello", "--backend.use=opencl"]
+    if soquete("plugins", "--backend.use=opencl", rc=None).rc:
+        raise Skip("no OpenCL device")
+    table = re.compile(r"^soquete: info: opencl: kernel +calls ", re.M)
+    assert table.search(soquete(*args, "--profile").err)
+    for quiet in [[], ["--profile", "--backend.opencl.profile=off"], ["--profile", "--runtime.log_level=warn"]]:
+        assert not table.search(soquete(*args, *quiet).err)
 
 
 
