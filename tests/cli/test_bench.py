@@ -10,6 +10,7 @@ from cli import LLAMA, PROGRAM, SRC, WORK, environment, main, path, test
 
 BENCH = os.path.join(SRC, "tests", "bench")
 sys.path.insert(0, BENCH)
+import compare  # noqa: E402
 import kl  # noqa: E402
 import load  # noqa: E402
 import measure  # noqa: E402
@@ -195,7 +196,7 @@ def policies_table():
     """policies.py compares each policy with the best of the full cache."""
     records = [{"bench": "decode-one", "policy": "full", "best": 40.0}, {"bench": "decode-one", "policy": "full", "best": 50.0},
                {"bench": "decode-one", "policy": "snapkv", "best": 80.0}, {"bench": "prompt", "policy": "h2o", "best": 1.0}]
-    text = policies.render(records)
+    text = compare.render(policies.POLICIES, records)
     assert "| decode after 6000 | snapkv | 80 | 50 | 1.60 | 1.75 | no |" in text, text
     assert "| prompt of 4096 | h2o | 1 | - | - | 0.80 | - |" in text, text
     assert "no.gguf is none" in script("policies.py", "no.gguf", rc=1).stderr
