@@ -159,6 +159,53 @@ def kvcalc_windows():
 
 
 @test
+def kvcalc_real_bits():
+    """kvcalc counts all that a codec keeps: scales, minima, outliers, sketches, padding."""
+    def bits(*options):
+        groups = soquete("kvcalc", "--layers", 2, "--kv-heads", 3, "--head-dim", 64, "--json", *options).json()["groups"]
+        return groups[0]["bits_per_number"]
+
+    f16 = 16
+    tile = 32 * 64
+    for want, options in [
+            (8 + f16 / 32, ["codec=int8"]), (4 + f16 / 32, ["codec=int4"]), (4 + 2 * f16 / 32, ["codec=int4", "int4.format=q4_1"]),
+            (5 + 2 * f16 / 32, ["codec=int4", "int4.format=q5_1"]), (8 + 64 / tile, ["codec=fp8"]),
+            (2 + 2 * f16 / 32, ["codec=kivi"]), (4 + 2 * f16 / 16, ["codec=kivi", "kivi.bits=4", "kivi.group=16"]),
+            (2 + 2 * 32 / 32, ["codec=kivi", "kivi.metadata=f32"]), (3 + f16 / 64, ["codec=turboquant"]),
+            (1 + 32 / 64, ["codec=turboquant", "turboquant.bits=1", "turboquant.metadata=f32"]),
+            (3 + 2 * f16 / 64, ["codec=turboquant", "turboquant.variant=prod"]),
+            # a position and 8 bytes per tile; thresholds per channel (keys) or row (values); an outlier of 2 + 2 bytes for each
+            (3 + 64 / tile + (64 + 32) / 2 * (2 * f16 + 32) / tile, ["codec=kvquant"]),
+            (3 + 64 / tile + (64 + 32) / 2 * 2 * f16 / tile, ["codec=kvquant", "kvquant.outliers=0"]),
+            ((8.5 + 4.5) / 2, ["codec_k=int8", "codec_v=int4"]), (16, ["codec=bf16"])]:
+        told = bits(*["--kv." + option for option in options])
+        assert abs(told - want) < 1e-9, (options, told, want)
+
+
+@test
+def kvcalc_refuses():
+    """Groups, residuals, bits and head sizes that a codec cannot have are refused by their key, with what would do."""
+    shape = ["kvcalc", "--layers", 2, "--kv-heads", 3, "--head-dim"]
+    for width, options, says in [
+            (64, ["codec=kivi", "kivi.group=24"], ["[kv.kivi] group = 24", "8, 16, 32, 64 or 128"]),
+            (64, ["codec=kivi", "kivi.group=64"], ["group = 64", "block_tokens to 64"]),
+            (64, ["codec=kivi", "kivi.group=256"], ["kv.kivi.group=256", "8 to 128"]),
+            (64, ["codec=kivi", "kivi.bits=3"], ["kv.kivi.bits=3", "2|4"]),
+            (64, ["codec=kivi", "kivi.residual=31"], ["residual = 31", "set it to 32"]),
+            (64, ["codec=turboquant", "turboquant.bits=5"], ["turboquant.bits=5", "1 to 4"]),
+            (64, ["codec=kvquant", "kvquant.bits=1"], ["kvquant.bits=1", "2 to 4"]),
+            (64, ["codec=kvquant", "kvquant.outliers=9"], ["kvquant.outliers=9", "0 to 5"]),
+            (64, ["codec=kvquant", "policy=snapkv"], ["codec = kvquant with policy = snapkv", "full, window or streaming"]),
+            (64, ["codec=int4", "int4.format=q8_0"], ["int4.format=q8_0", "q4_0|q4_1|q5_1"]),
+            (64, ["codec=int8", "pack_grid=4"], ["pack_grid=4", "8 to 65536"]),
+            (80, ["codec=int8", "int8.rotation=on"], ["rotation = on", "heads of 80 numbers", "off or auto"]),
+            (80, ["codec=turboquant"], ["heads of 80 numbers", "choose another codec"]),
+            (2048, ["codec=fp8"], ["32 tokens x 2048 numbers", "65536 x 1024"])]:
+        result = soquete(*shape, width, *["--kv." + option for option in options], rc=None)
+        assert result.rc in (1, 2) and all(text in result.err for text in says), (options, result)
+
+
+@test
 def kvcalc_table():
     """the table names policy, codecs and every length."""
     out = soquete("kvcalc", "-m", LLAMA, "-c", "100,1000").out

@@ -247,6 +247,29 @@ Test(engine_packed, added_error)
     cr_expect(error[2] > error[1] && error[2] < 0.1, "%g", error[2]);
 }
 
+/* The end of a prompt on the grid is selected from before it is packed, so that its last grid is in no index; all else is. */
+Test(engine_packed, prompts_that_end_on_the_grid)
+{
+    static const char *const how[] = {"kv.policy=full", "kv.policy=keydiff"};
+
+    for (int selects = 0; selects < 2; selects++) {
+        const char *const all[] = {"kv.codec=int8", "kv.pack_grid=16",    "kv.keydiff.capacity=48",
+                                   how[selects],    "kv.prefix_cache=on", NULL};
+        struct fixture f = open_with(LLAMA, NULL, all);
+        struct soq__sequence *seq = new_sequence(&f), *longer = new_sequence(&f);
+        struct soq_error err = SOQ_ERROR_INIT;
+        struct told t = {0};
+        int32_t ids[N_PROMPT];
+
+        make_ids(ids, N_PROMPT, 1);
+        cr_assert_eq(run_ids(seq, ids, N_PROMPT / 16 * 16, 3, NULL, &err), 0, "%s", err.text);
+        cr_expect_eq(run(longer, ids, N_PROMPT, &t).n_prefix, (N_PROMPT / 16 - (selects ? 1 : 0)) * 16);
+        soq__sequence_free(seq);
+        soq__sequence_free(longer);
+        close_model(&f);
+    }
+}
+
 /* ---- Bytes --------------------------------------------------------------------------------------------------------------- */
 
 /* What a sequence takes behind its prompt is what the forecast says. */
