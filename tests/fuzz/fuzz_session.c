@@ -13,6 +13,8 @@
 
 #define P 8u
 #define BLOCK 64u
+#define PACKED 32u
+#define GRID 16u
 #define CONTEXT 64u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -98,18 +100,50 @@ static struct soq__kv_group_layout groups[] = {
 };
 static struct soq__kv_part parts[] = {{.group = 0, .n_heads = 2}, {.group = 1, .n_heads = 2}};
 static uint32_t first_part[] = {0, 1, 2};
-static const struct soq__kv_layout layout = {.groups = groups,
-                                             .n_groups = 2,
-                                             .n_pools = 2,
-                                             .block_tokens = P,
-                                             .n_layers = 2,
-                                             .n_heads = 2,
-                                             .n_views = 1,
-                                             .parts = parts,
-                                             .first_part = first_part};
+
+/* The same for codecs that pack: one that packs all it can, under the policy, and one that keeps the last entries plain. */
+static struct soq__kv_group_layout packing[] = {
+    {.kind = SOQ_GROUP_FULL,
+     .n_layers = 1,
+     .layers = &layers[0],
+     .n_heads = 2,
+     .n_planes = 2,
+     .block_bytes = BLOCK,
+     .packs = true,
+     .packed_pool = 1,
+     .packed_bytes = PACKED,
+     .grid = GRID},
+    {.kind = SOQ_GROUP_FULL,
+     .policy = SOQ__KV_NO_POLICY,
+     .pool = 2,
+     .n_layers = 1,
+     .layers = &layers[1],
+     .n_heads = 2,
+     .n_planes = 2,
+     .block_bytes = BLOCK,
+     .packs = true,
+     .packed_pool = 3,
+     .packed_bytes = PACKED,
+     .grid = GRID,
+     .residual = P},
+};
+#define LAYOUT(g, pools, every)                                                                                                \
+    {                                                                                                                          \
+        .groups = g, .n_groups = 2, .n_pools = pools, .block_tokens = P, .n_layers = 2, .n_heads = 2, .grid = every,           \
+        .n_views = 1, .parts = parts, .first_part = first_part                                                                 \
+    }
+static const struct soq__kv_layout layouts[] = {LAYOUT(groups, 2, 0), LAYOUT(packing, 4, GRID)};
 static const struct soq__kv_owner owner = {.memory = &backend, .attention = &backend};
 static const struct soq__kv_policy policy = {
     .ops = &policy_ops, .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_MASS}, .name = "fuzz"};
+
+/* Which blocks are packed follows from the length alone. */
+static bool is_packed(const struct soq__kv_seq *seq, uint32_t g, uint32_t e)
+{
+    const struct soq__kv_group_layout *layout = seq->cache->groups[g].layout;
+
+    return layout->packs && e / P * P + P + layout->residual <= seq->n_committed / GRID * GRID;
+}
 
 /* Everything that the next step and the next selection read. */
 static void use(const struct soq__kv_seq *seq)
@@ -124,17 +158,18 @@ static void use(const struct soq__kv_seq *seq)
         must(s->first_entry + s->n_entries <= seq->n_committed);
         for (uint32_t e = s->first_entry; e < s->first_entry + s->n_entries; e++) {
             must(seq->groups[s->group].table[e / P] != SOQ_BLOCK_NONE);
+            must((seq->groups[s->group].table[e / P] >> SOQ_BLOCK_CLASS_SHIFT != 0) == is_packed(seq, s->group, e));
             for (uint32_t h = 0; h < 2; h++)
                 must(soq__kv_position(seq, s->group, 0, h, e) <= e);
         }
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void load(const uint8_t *file, size_t size, const struct soq__kv_layout *layout)
 {
     const struct soq__kv_cache_params params = {.limit = 64 << 20,
                                                 .owners = &owner,
-                                                .layout = &layout,
+                                                .layout = layout,
                                                 .policies = &policy,
                                                 .n_policies = 1,
                                                 .context = CONTEXT,
@@ -145,16 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct soq__kv_cache cache;
     struct soq__kv_seq seq;
     int64_t live = soq__alloc_live();
-    uint8_t *file = malloc(size ? size : 1);
 
-    if (size)
-        memcpy(file, data, size);
-    if (size >= 40) {
-        struct soq__hash sum = soq__hash(file + 40, size - 40);
-
-        soq__put_number(file + 16, size, 8);
-        memcpy(file + 24, sum.bytes, sizeof sum.bytes);
-    }
     must(soq__kv_cache_init(&cache, &params, &err) == 0 && soq__kv_seq_init(&seq, &cache, &err) == 0);
     if (soq__session_split(file, size, &p, &err) == 0) {
         if (soq__kv_image_load(&seq, p.image.at, p.image.left, &err) == 0) {
@@ -168,6 +194,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(cache.budget.used == 0);
     soq__kv_cache_done(&cache);
     must(soq__alloc_live() == live);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *file = malloc(size ? size : 1);
+
+    if (size)
+        memcpy(file, data, size);
+    if (size >= 40) {
+        struct soq__hash sum = soq__hash(file + 40, size - 40);
+
+        soq__put_number(file + 16, size, 8);
+        memcpy(file + 24, sum.bytes, sizeof sum.bytes);
+    }
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        load(file, size, &layouts[i]);
     free(file);
     return 0;
 }
