@@ -58,6 +58,23 @@ static inline void close_model(struct fixture *f)
     soq_runtime_free(f->rt);
 }
 
+/* n tokens for any of the golden models; those of different seeds have no beginning in common. */
+static inline void make_ids(int32_t *ids, uint32_t n, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
+}
+
+/* h and what a selection kept. */
+static inline uint64_t hash_kept(uint64_t h, const struct soq__kv_kept *kept)
+{
+    const uint64_t prime = UINT64_C(0x100000001b3);
+
+    for (uint32_t i = 0; i < kept->n_kept; i++)
+        h = (h ^ kept->kept[i]) * prime;
+    return (h ^ kept->position << 8 ^ kept->layer << 4 ^ kept->head) * prime;
+}
+
 /* Logits of positions [from, from + rows) of one job. */
 struct collected {
     uint32_t from, rows, n_vocab;

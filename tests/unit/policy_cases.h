@@ -34,10 +34,4 @@ static inline struct fixture open_with(const char *path, const char *const polic
     return open_model(path, all);
 }
 
-static inline void make_ids(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
-}
-
 #endif

@@ -12,7 +12,7 @@
 #define N_PROMPT 97u
 #define N_ANSWER 48u
 
-static void make_ids(int32_t *ids, uint32_t n, uint32_t limit)
+static void make_ids_below(int32_t *ids, uint32_t n, uint32_t limit)
 {
     for (uint32_t i = 0; i < n; i++)
         ids[i] = (int32_t)(3 + (i * 37 + i * i % 13) % (limit - 3));
@@ -67,7 +67,7 @@ static struct told tell(const char *const *settings, uint64_t seed, bool preempt
                            .sampling = warm(seed),
                            .arg = &next};
 
-    make_ids(ids, N_PROMPT, 280);
+    make_ids_below(ids, N_PROMPT, 280);
     soq__engine_run(f.model->engine, &job, interfere, &job);
     cr_assert_eq(job.rc, 0, "%s", job.err.text);
     memcpy(t.tokens, seq->tokens + N_PROMPT, sizeof t.tokens);
@@ -198,7 +198,7 @@ static void exact_distribution(const char *path, double p[CELLS])
     int32_t ids[TINY_PROMPT + LENGTH];
     double first[WORDS], second[WORDS], third[WORDS];
 
-    make_ids(ids, TINY_PROMPT, TINY_VOCAB);
+    make_ids_below(ids, TINY_PROMPT, TINY_VOCAB);
     next_words(seq, ids, TINY_PROMPT, first);
     for (int x = 0; x < WORDS; x++) {
         ids[TINY_PROMPT] = words[x];
@@ -235,7 +235,7 @@ Test(draft_samples, samples_come_from_the_full_cache, .timeout = 240)
     int32_t ids[TINY_PROMPT];
     double p[CELLS], chi = 0;
 
-    make_ids(ids, TINY_PROMPT, TINY_VOCAB);
+    make_ids_below(ids, TINY_PROMPT, TINY_VOCAB);
     for (uint32_t i = 0; i < SAMPLES; i++) {
         struct soq__job job = {.seq = seq,
                                .prompt = ids,

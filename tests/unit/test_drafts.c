@@ -38,12 +38,6 @@ static const char *const policies[] = {
 #define SNAPKV 4
 #define TOVA 10
 
-static void make_ids(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
-}
-
 /* ---- One answer ---------------------------------------------------------------------------------------------------------- */
 
 /* An answer, and what it left. */
@@ -70,9 +64,7 @@ static void note_kept(void *arg, const struct soq__kv_kept *kept)
 {
     uint64_t *h = arg;
 
-    for (uint32_t i = 0; i < kept->n_kept; i++)
-        *h = hash(*h, kept->kept[i]);
-    *h = hash(*h, kept->position << 8 ^ kept->layer << 4 ^ kept->head);
+    *h = hash_kept(*h, kept);
 }
 
 static uint64_t hash_sums(const struct soq__kv_seq *seq)

@@ -12,12 +12,6 @@
 /* Where cached tokens are counted, only the session's own are to be. */
 #define ALONE ((const char *[]){"kv.prefix_cache=off", NULL})
 
-static void make_ids(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
-}
-
 struct turn {
     int32_t ids[300];
     uint32_t n;

@@ -11,13 +11,6 @@
 static const char *const models[] = {"golden/llama256/model-q4_k.gguf", "golden/llama256/model-q4_1.gguf",
                                      "golden/gemma3/model.gguf", "kv-golden/models/gqa.gguf"};
 
-/* Distinct prompts that share nothing. */
-static void make_prompt(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
-}
-
 struct outcome {
     float *logits; /* [N_ROWS][n_vocab] */
     int32_t tokens[N_PROMPT + N_GENERATE];
@@ -42,7 +35,7 @@ static struct outcome run_alone(const char *model, const char *use, const char *
     struct outcome o = {0};
     int32_t ids[N_PROMPT];
 
-    make_prompt(ids, N_PROMPT, 1);
+    make_ids(ids, N_PROMPT, 1);
     cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
     finish(seq, &c, &o);
     close_model(&f);
@@ -103,7 +96,7 @@ static void *run_other(void *arg)
         uint32_t n = 20 + o->number * 11 + round * 7;
         int32_t ids[N_PROMPT];
 
-        make_prompt(ids, n, 50 + o->number);
+        make_ids(ids, n, 50 + o->number);
         cr_expect_eq(run_ids(seq, ids, n, 3 + o->number, NULL, &err), 0, "%s", err.text);
         soq__sequence_free(seq);
     }
@@ -128,7 +121,7 @@ static void check_batch(const char *use)
             others[i] = (struct other){&f, i};
             cr_assert_eq(pthread_create(&threads[i], NULL, run_other, &others[i]), 0);
         }
-        make_prompt(ids, N_PROMPT, 1);
+        make_ids(ids, N_PROMPT, 1);
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
         for (int i = 0; i < 7; i++)
             pthread_join(threads[i], NULL);
@@ -160,9 +153,9 @@ static void check_fork(const char *use)
         int32_t ids[N_PROMPT], away[N_PROMPT];
         size_t row;
 
-        make_prompt(ids, N_PROMPT, 1);
+        make_ids(ids, N_PROMPT, 1);
         memcpy(away, ids, sizeof away);
-        make_prompt(away + shared, N_PROMPT - shared, 9);
+        make_ids(away + shared, N_PROMPT - shared, 9);
         cr_assert_eq(run_ids(seq, ids, shared, 0, NULL, &err), 0, "%s", err.text);
         cr_assert_eq(soq__sequence_fork(seq, &fork, &err), 0, "%s", err.text);
         cr_assert_eq(run_ids(seq, away, N_PROMPT, 2, NULL, &err), 0, "%s", err.text);
@@ -198,9 +191,9 @@ static void check_rollback(const char *use)
         struct collected c = {.from = keep, .rows = N_ROWS - keep};
         int32_t ids[N_PROMPT], wrong[N_PROMPT];
 
-        make_prompt(ids, N_PROMPT, 1);
+        make_ids(ids, N_PROMPT, 1);
         memcpy(wrong, ids, sizeof wrong);
-        make_prompt(wrong + keep, N_PROMPT - keep, 5);
+        make_ids(wrong + keep, N_PROMPT - keep, 5);
         cr_assert_eq(run_ids(seq, wrong, N_PROMPT, 1, NULL, &err), 0, "%s", err.text);
         cr_assert_eq(seq->kv.n_committed, N_PROMPT);
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);

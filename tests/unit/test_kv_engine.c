@@ -43,12 +43,6 @@ static void add_policy(const char **settings, size_t policy, const char *const *
     settings[n] = NULL;
 }
 
-static void make_prompt(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 500);
-}
-
 /* ---- One answer ---------------------------------------------------------------------------------------------------------- */
 
 struct kept {
@@ -66,9 +60,7 @@ static void note_kept(void *arg, const struct soq__kv_kept *kept)
         return;
     if (k->n_events++ < N_LAYERS * N_HEADS)
         k->first[kept->layer][kept->head] = kept->n_kept;
-    for (uint32_t i = 0; i < kept->n_kept; i++)
-        k->hash = (k->hash ^ kept->kept[i]) * UINT64_C(0x100000001b3);
-    k->hash = (k->hash ^ kept->position << 8 ^ kept->layer << 4 ^ kept->head) * UINT64_C(0x100000001b3);
+    k->hash = hash_kept(k->hash, kept);
 }
 
 struct outcome {
@@ -86,7 +78,7 @@ static struct outcome answer(struct fixture *f, struct soq__sequence *seq)
     int32_t ids[N_PROMPT];
 
     f->model->engine->kv.trace = (struct soq__kv_trace){.fn = note_kept, .arg = &o.kept};
-    make_prompt(ids, N_PROMPT, 1);
+    make_ids(ids, N_PROMPT, 1);
     cr_assert_eq(run_ids(seq, ids, N_PROMPT, N_GENERATE, &c, &err), 0, "%s", err.text);
     f->model->engine->kv.trace = (struct soq__kv_trace){0};
     memcpy(o.tokens, seq->tokens, sizeof o.tokens);
@@ -184,7 +176,7 @@ static void *run_other(void *arg)
         uint32_t n = 40 + o->number * 23 + round * 7;
         int32_t ids[N_PROMPT];
 
-        make_prompt(ids, n, 50 + o->number);
+        make_ids(ids, n, 50 + o->number);
         cr_expect_eq(run_ids(seq, ids, n, 10 + o->number, NULL, &err), 0, "%s", err.text);
         soq__sequence_free(seq);
     }
@@ -258,7 +250,7 @@ Test(kv_engine, memory_is_given_back)
         f = open_model(MODEL, settings);
         e = f.model->engine;
         seq = new_sequence(&f);
-        make_prompt(ids, N_PROMPT, 1);
+        make_ids(ids, N_PROMPT, 1);
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, 0, NULL, &err), 0, "%s", err.text);
         for (uint32_t g = 0; g < e->kv.n_groups; g++) {
             const struct soq__kv_group_layout *layout = &e->layout.groups[g];
@@ -290,7 +282,7 @@ Test(kv_engine, slabs_are_given_back)
     struct soq_error err = SOQ_ERROR_INIT;
     int32_t ids[6000];
 
-    make_prompt(ids, 6000, 1);
+    make_ids(ids, 6000, 1);
     cr_assert_eq(run_ids(seq, ids, 6000, 0, NULL, &err), 0, "%s", err.text);
     cr_expect_geq(budget->peak, (uint64_t)6000 * N_LAYERS * N_HEADS * 16 * 2 * 4);
     cr_expect_leq(budget->used, (uint64_t)2 << 20, "one slab");
@@ -387,13 +379,13 @@ Test(kv_engine, turns)
         add_policy(settings, i, NULL);
         f = open_model(MODEL, settings);
         seq = new_sequence(&f);
-        make_prompt(ids, N_PROMPT, 1);
+        make_ids(ids, N_PROMPT, 1);
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, 20, NULL, &err), 0, "%s", err.text);
         cr_expect_eq(soq__sequence_rollback(seq, N_PROMPT / 2, &err), -SOQ_EINVAL, "%s", policies[i][0]);
         cr_assert_eq(soq__sequence_fork(seq, &fork, &err), 0, "%s", err.text);
         n = seq->n_tokens;
         memcpy(ids, seq->tokens, n * sizeof *ids);
-        make_prompt(ids + n, 30, 7);
+        make_ids(ids + n, 30, 7);
         cr_assert_eq(run_ids(seq, ids, n + 30, 10, NULL, &err), 0, "%s", err.text);
         cr_assert_eq(run_ids(fork, ids, n + 30, 10, NULL, &err), 0, "%s", err.text);
         cr_expect(memcmp(seq->tokens, fork->tokens, (n + 40) * sizeof *ids) == 0, "%s: a fork goes another way",

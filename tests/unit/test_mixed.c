@@ -35,12 +35,6 @@ static struct fixture open_mixed(const char *model, const char *const *extra)
     return open_model(model, with_mixed(extra, settings));
 }
 
-static void make_ids(int32_t *ids, uint32_t n, uint32_t seed)
-{
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (int32_t)(3 + (i * 37 + seed * 101 + i * i % 13) % 280);
-}
-
 /* What a prompt of N_PROMPT gives. */
 struct answer {
     uint32_t from;
