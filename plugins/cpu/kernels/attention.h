@@ -85,6 +85,9 @@ struct item {
     float shares[QUERIES];   /* the probability that an entry with the largest score has */
     uint64_t masks[QUERIES]; /* bit t: the query sees entry t of the tile */
     uint64_t lying;          /* bit t: the value of entry t is taken as it lies */
+    struct place {
+        const uint8_t *rows, *ahead; /* ROWS entries in F16; those that will be wanted next in their place, or themselves */
+    } places[CPU_SIDES][TOKENS / ROWS];
     /* Packed entries that are computed on as they are. */
     uint64_t coded[CPU_SIDES]; /* bit t: entry t of the tile is one */
     struct piece pieces[CPU_SIDES][TOKENS / CODES_STEP];
@@ -130,8 +133,8 @@ const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint3
 /* Of the tile at entry `begin` those that are in `seen`: steps of ROWS keys to item->k, values to item->v. */
 void cpu_item_load_keys(struct item *item, uint64_t begin, uint64_t seen);
 void cpu_item_load_values(struct item *item, uint64_t begin, uint64_t seen);
-/* Those of them that lie as F16 in blocks of at least ROWS. */
-uint64_t cpu_item_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen);
+/* Those of them that lie as F16 in blocks of at least ROWS; their places go to item->places. */
+uint64_t cpu_item_places(struct item *item, uint32_t side, uint64_t begin, uint64_t seen);
 
 /* For the tile after this one. Prefetches into the first-level cache occupy the few line buffers in front of it until memory
  * answers, and loads wait for them: two threads that read tiles of 4 KiB here and there got 22 GB/s so, into the second level

@@ -24,7 +24,8 @@ void cpu_item_load(struct item *item)
 
 const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out)
 {
-    soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, (uint32_t)(entry / item->group->block_tokens));
+    uint32_t index = (uint32_t)(entry >> __builtin_ctz(item->group->block_tokens)); /* a power of two */
+    soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, index);
     const uint8_t *block = cpu_block_at(item->group, ref);
 
     if (!block)
@@ -45,6 +46,12 @@ static const float *decoded(struct item *item, uint32_t side, uint64_t entry, co
     return item->decoded[side] + entry % tokens * plane->width;
 }
 
+/* An entry of a PLAIN tile. */
+static const uint8_t *plain_row(const struct item *item, const uint8_t *tile, const struct cpu_plane *plane, uint64_t entry)
+{
+    return tile + (entry & (item->group->block_tokens - 1)) * plane->width * cpu_number_bytes(plane->format.dtype);
+}
+
 /* An entry and those behind it in its block, as they lie or decoded. */
 static struct rows rows_at(struct item *item, uint32_t side, uint64_t entry)
 {
@@ -55,8 +62,7 @@ static struct rows rows_at(struct item *item, uint32_t side, uint64_t entry)
         return (struct rows){0};
     if (plane->format.kind != SOQ_FORMAT_PLAIN)
         return (struct rows){(const uint8_t *)decoded(item, side, entry, tile, plane), SOQ_DTYPE_F32};
-    return (struct rows){tile + entry % item->group->block_tokens * plane->width * cpu_number_bytes(plane->format.dtype),
-                         plane->format.dtype};
+    return (struct rows){plain_row(item, tile, plane, entry), plane->format.dtype};
 }
 
 struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen)
@@ -82,29 +88,54 @@ struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint
 const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows)
 {
     uint64_t entry = item->ahead_at + t;
-    uint32_t tokens = item->group->block_tokens;
     const struct cpu_plane *plane;
     const uint8_t *tile;
 
-    if (!item->ahead || entry >= item->ahead->end || tokens < ROWS)
+    if (!item->ahead || entry >= item->ahead->end || item->group->block_tokens < ROWS)
         return rows;
     tile = cpu_item_tile(item->ahead, side, entry, &plane);
     if (!tile || plane->format.kind != SOQ_FORMAT_PLAIN)
         return rows;
-    return tile + entry % tokens * plane->width * cpu_number_bytes(plane->format.dtype);
+    return plain_row(item, tile, plane, entry);
 }
 
-uint64_t cpu_item_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen)
+/* Where the F16 entries of the tile at entry `begin` lie, ROWS by ROWS; NULL: nowhere, or as something else. */
+static void find_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen, const uint8_t **rows_out)
 {
-    const struct cpu_plane *plane;
+    uint32_t tokens = item->group->block_tokens, each = tokens < TOKENS ? tokens : TOKENS;
+
+    for (uint32_t t = 0; t < TOKENS; t += each) {
+        const struct cpu_plane *plane;
+        const uint8_t *tile = seen >> t & UINT64_MAX >> (TOKENS - each) ? cpu_item_tile(item, side, begin + t, &plane) : NULL;
+        bool halves = tile && plane->format.kind == SOQ_FORMAT_PLAIN && plane->format.dtype == SOQ_DTYPE_F16;
+
+        for (uint32_t i = t; i < t + each; i += ROWS)
+            rows_out[i / ROWS] = halves ? plain_row(item, tile, plane, begin + i) : NULL;
+    }
+}
+
+/* Bits of entries from `begin` on that may be seen. */
+static uint64_t before_end(const struct item *item, uint64_t begin)
+{
+    uint64_t n = item->end > begin ? item->end - begin : 0;
+
+    return n >= TOKENS ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+}
+
+uint64_t cpu_item_places(struct item *item, uint32_t side, uint64_t begin, uint64_t seen)
+{
+    const uint8_t *rows[TOKENS / ROWS], *ahead[TOKENS / ROWS] = {NULL};
     uint64_t halves = 0;
 
     if (item->group->block_tokens < ROWS)
         return 0;
-    for (uint32_t t = 0; t < TOKENS; t += ROWS)
-        if (seen >> t & 0xffff && cpu_item_tile(item, side, begin + t, &plane) && plane->format.kind == SOQ_FORMAT_PLAIN &&
-            plane->format.dtype == SOQ_DTYPE_F16)
-            halves |= UINT64_C(0xffff) << t;
+    find_halves(item, side, begin, seen, rows);
+    if (item->ahead)
+        find_halves(item->ahead, side, item->ahead_at, before_end(item->ahead, item->ahead_at), ahead);
+    for (uint32_t i = 0; i < TOKENS / ROWS; i++) {
+        item->places[side][i] = (struct place){rows[i], ahead[i] ? ahead[i] : rows[i]};
+        halves |= rows[i] ? UINT64_C(0xffff) << i * ROWS : 0;
+    }
     return halves & seen;
 }
 

@@ -78,16 +78,13 @@ static void score_block(uint32_t n_q, const float *q, const float *k, size_t dk,
 }
 
 /* Entries in `seen`, in F16 as they lie. */
-static void score_few(struct item *item, const float *q, uint64_t begin, uint64_t seen, float *out)
+static void score_few(const struct item *item, const float *q, uint64_t seen, float *out)
 {
     for (uint32_t t = 0; t < TOKENS; t += ROWS) {
-        const uint8_t *rows, *ahead;
+        const struct place *place = &item->places[CPU_KEY][t / ROWS];
 
-        if (!(seen >> t & 0xffff))
-            continue;
-        rows = cpu_item_rows(item, CPU_KEY, begin + t, seen >> t).at;
-        ahead = cpu_item_rows_ahead(item, CPU_KEY, t, rows);
-        FOR_QUERIES(item->n, score_rows, q, rows, ahead, item->dk, out + t);
+        if (seen >> t & 0xffff)
+            FOR_QUERIES(item->n, score_rows, q, place->rows, place->ahead, item->dk, out + t);
     }
 }
 
@@ -198,23 +195,21 @@ static void add_loaded(const struct item *item, uint32_t n_q, const float *weigh
 }
 
 /* The same, in F16 as they lie. */
-static void add_rows(struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
-                     float *out)
+static void add_rows(const struct item *item, uint32_t n_q, const float *weights, uint32_t from, uint32_t to, float *out)
 {
     for (uint32_t t = from, n; t < to; t += n) {
-        const uint8_t *v = cpu_item_rows(item, CPU_VALUE, begin + t, 1).at;
-        const uint8_t *ahead = cpu_item_rows_ahead(item, CPU_VALUE, t, v);
+        const struct place *place = &item->places[CPU_VALUE][t / ROWS];
+        size_t skip = t % ROWS * item->dv * 2;
 
         n = ROWS - t % ROWS < to - t ? ROWS - t % ROWS : to - t;
-        FOR_QUERIES(n_q, add_columns, true, weights + t, n, v, ahead, item->dv, out);
+        FOR_QUERIES(n_q, add_columns, true, weights + t, n, place->rows + skip, place->ahead + skip, item->dv, out);
     }
 }
 
-static void add_run(struct item *item, uint32_t n_q, const float *weights, uint64_t begin, uint32_t from, uint32_t to,
-                    float *out)
+static void add_run(const struct item *item, uint32_t n_q, const float *weights, uint32_t from, uint32_t to, float *out)
 {
     if (item->lying >> from & 1)
-        add_rows(item, n_q, weights, begin, from, to, out);
+        add_rows(item, n_q, weights, from, to, out);
     else
         add_loaded(item, n_q, weights, from, to, out);
 }
@@ -236,7 +231,7 @@ static uint32_t run_end(const struct item *item, const uint64_t *masks, uint32_t
     return any ? from + (uint32_t)__builtin_ctzll(any) + 1 : TOKENS;
 }
 
-static void add_seen(struct item *item, uint32_t first, uint32_t n_q, uint64_t begin, uint64_t any, const float *weights)
+static void add_seen(const struct item *item, uint32_t first, uint32_t n_q, uint64_t any, const float *weights)
 {
     const uint64_t *masks = item->masks + first;
     float *out = item->part.out + first * item->dv;
@@ -247,10 +242,10 @@ static void add_seen(struct item *item, uint32_t first, uint32_t n_q, uint64_t b
         for (uint32_t i = 0; i < n_q; i++)
             n += (uint32_t)(masks[i] >> from & 1);
         if (n == n_q)
-            add_run(item, n_q, weights, begin, from, to, out);
+            add_run(item, n_q, weights, from, to, out);
         for (uint32_t i = 0; i < n_q && n < n_q; i++)
             if (masks[i] >> from & 1)
-                add_run(item, 1, weights + i * TOKENS, begin, from, to, out + i * item->dv);
+                add_run(item, 1, weights + i * TOKENS, from, to, out + i * item->dv);
         any = to < TOKENS ? any >> to << to : 0;
     }
 }
@@ -264,7 +259,7 @@ static void scale_sums(float *out, size_t dv, float factor)
 }
 
 /* Queries of a block, whose scores are there. */
-static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t begin, uint64_t any, float *scores)
+static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t any, float *scores)
 {
     for (uint32_t i = 0; i < n_q; i++) {
         float factor;
@@ -278,7 +273,7 @@ static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t 
         if (item->part.coded != item->part.out)
             scale_sums(item->part.coded + (first + i) * item->dv, item->dv, factor);
     }
-    add_seen(item, first, n_q, begin, any & ~item->coded[CPU_VALUE], scores);
+    add_seen(item, first, n_q, any & ~item->coded[CPU_VALUE], scores);
     if (item->coded[CPU_VALUE])
         cpu_codes_add(item, first, n_q, scores);
 }
@@ -290,8 +285,8 @@ void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_
     cpu_codes_begin(item, begin, seen);
     keys = seen & ~item->coded[CPU_KEY];
     values = seen & ~item->coded[CPU_VALUE];
-    lying = few(item) ? cpu_item_halves(item, CPU_KEY, begin, keys) : 0;
-    item->lying = few(item) ? cpu_item_halves(item, CPU_VALUE, begin, values) : 0;
+    lying = few(item) ? cpu_item_places(item, CPU_KEY, begin, keys) : 0;
+    item->lying = few(item) ? cpu_item_places(item, CPU_VALUE, begin, values) : 0;
     cpu_item_load_keys(item, begin, keys & ~lying);
     cpu_item_load_values(item, begin, values & ~item->lying);
     for (uint32_t first = 0, n_q; first < item->n; first += n_q) {
@@ -303,9 +298,9 @@ void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_
             any |= item->masks[i];
         score_block(n_q, q + first * item->dk, item->k, item->dk, any & keys & ~lying, out);
         if (lying)
-            score_few(item, q, begin, lying, out);
+            score_few(item, q, lying, out);
         if (item->coded[CPU_KEY])
             cpu_codes_score(item, q, first, n_q, out);
-        sum_block(item, first, n_q, begin, any, out);
+        sum_block(item, first, n_q, any, out);
     }
 }
