@@ -73,6 +73,13 @@ static int take_planes(struct opencl_group *group, const struct soq_kv_group_des
     return 0;
 }
 
+static bool has_coder(const struct soq_kv_group_desc *desc, uint32_t plane)
+{
+    const struct soq_kv_coder *coder = desc->coders ? &desc->coders[plane] : NULL;
+
+    return coder && coder->ops && coder->ops->encode && coder->ops->decode;
+}
+
 /* The same planes in blocks of class 1. */
 static int take_packed(struct opencl_group *group, const struct soq_kv_group_desc *desc, struct soq_error *err)
 {
@@ -87,6 +94,9 @@ static int take_packed(struct opencl_group *group, const struct soq_kv_group_des
         if (plane->role != plane_at(desc, desc->planes, i)->role || plane->heads != plain->heads ||
             plane->width != plain->width)
             return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: packed plane %u is another one than the plain one",
+                               desc->index, i);
+        if (!has_coder(desc, i))
+            return plugin_fail(err, SOQ_EINVAL, "opencl: kv group %u: packed plane %u has no coder that encodes and decodes",
                                desc->index, i);
         *packed = plane_of(plane, offset);
         packed->coder = desc->coders[i];

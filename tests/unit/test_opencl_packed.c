@@ -664,5 +664,8 @@ Test(opencl_packed, refusals)
     x.packed[0].format.group_dims = 0;
     cr_assert_eq(x.d.ops->attention->group_create(x.d.self, &x.desc, &group, &err), -SOQ_EINVAL);
     cr_assert(strstr(err.text, "for 1 tokens x 0 dims"), "%s", err.text);
+    x.desc.coders = NULL;
+    cr_assert_eq(x.d.ops->attention->group_create(x.d.self, &x.desc, &group, &err), -SOQ_EINVAL);
+    cr_assert(strstr(err.text, "packed plane 0 has no coder"), "%s", err.text);
     scene_close(&x);
 }
