@@ -41,6 +41,9 @@ static bool take_levels(struct cpu_codes *c, const struct soq_kv_format *format)
 {
     if (format->kind == SOQ_FORMAT_CODEBOOK)
         return take_codebook(c, format);
+    c->floats = format->kind == SOQ_FORMAT_E4M3;
+    if (c->floats)
+        return format->bits == 8;
     c->n_passes = 1;
     c->passes[0].factor = 1.0f;
     c->passes[0].zero = 1 << (format->bits - 1);
@@ -60,7 +63,7 @@ struct cpu_codes cpu_codes_of(const struct soq_kv_format *format, uint32_t role,
     struct cpu_codes c = {.scale_type = format->dtype};
     uint32_t outer_group;
 
-    if ((format->kind != SOQ_FORMAT_AFFINE && format->kind != SOQ_FORMAT_CODEBOOK) || format->outliers || format->sketch_bits ||
+    if (format->kind == SOQ_FORMAT_PLAIN || format->kind == SOQ_FORMAT_OPAQUE || format->outliers || format->sketch_bits ||
         format->bits == 0 || format->bits > 8 || format->group_tokens == 0 || format->group_dims == 0)
         return c;
     c.layout = kvtile_of(format, role, tokens, width);

@@ -9,15 +9,16 @@
 
 enum { CODES_PASSES = 2, CODES_STEP = 16 /* entries and dims are taken so many at a time */ };
 
-/* A number is scale * (sum over the passes of factor * (byte - zero)) or, where there are minima, that of the only pass plus
- * minimum + zero * scale: codes are counted from the middle one in either case. The byte is the code itself or, with `lookup`,
- * what a table has for it.
+/* A number of the kind E4M3 is scale * the float that its byte is, else it is scale * (sum over the passes of factor * (byte -
+ * zero)) or, where there are minima, that of the only pass plus minimum + zero * scale: codes are counted from the middle one
+ * in either case. The byte is the code itself or, with `lookup`, what a table has for it.
  *
  * The inner axis is the one that attention sums over, lanes of vectors go along the outer one. Scales either belong to an outer
  * index each, for groups of inner ones (by lane), or to an inner index each or all of a group, for groups of outer ones (folded
  * into what the codes are multiplied by). */
 struct cpu_codes {
     bool usable, folded, lookup;
+    bool floats;     /* E4M3 */
     bool high_bytes; /* some are above 127 */
     struct kvtile layout;
     uint32_t scale_type;               /* of scales and minima */

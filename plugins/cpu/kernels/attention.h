@@ -26,27 +26,22 @@ enum {
     DIGIT_GROUPS = FOLD_MAX / CODES_STEP, /* of a row */
 };
 
-/* Numbers in two signed digits, high * 2^digit_bits + low, times the scale of their group. */
+/* Numbers in two signed digits, high * 2^bits + low, times the scale of their group. */
 struct digits {
-    int8_t *high, *low; /* [rows][row_bytes] */
+    int8_t *bytes; /* [rows][high, low][row_bytes] */
     size_t row_bytes;
-    float *scales; /* [rows][DIGIT_GROUPS] */
+    /* [rows][groups] */
+    float *scales;
     int32_t *sums; /* of the whole numbers, before the scale */
     float *totals; /* of the numbers, where there are minima */
+    size_t groups;
 };
 
-/* Entries [from, to) of a tile of entries, which lie in packed blocks one behind the other. */
-struct piece {
-    uint32_t from, to;
-    const struct cpu_codes *codes;
-    struct part {
-        const uint8_t *tile;
-        const uint8_t *ahead; /* that is wanted next in its place, or itself */
-        uint32_t first, n;    /* entries [first, first + n) of the block */
-    } parts[TOKENS / CODES_STEP];
-    uint32_t n_parts;
-    const uint8_t *bytes[CODES_PASSES]; /* [quad][outer][4]: what digits are multiplied by */
-    size_t stride;                      /* from one quad to the next */
+/* Entries of a tile of entries that lie in a packed block. */
+struct part {
+    const uint8_t *tile;
+    const uint8_t *ahead;  /* that is wanted next in its place, or itself */
+    uint32_t at, first, n; /* entries [at, at + n) of the tile of entries, [first, first + n) of the block */
 };
 
 /* Numerator and denominator of a softmax over part of the entries, relative to the largest score. Scores are in units of ln 2,
@@ -90,9 +85,8 @@ struct item {
     } places[CPU_SIDES][TOKENS / ROWS];
     /* Packed entries that are computed on as they are. */
     uint64_t coded[CPU_SIDES]; /* bit t: entry t of the tile is one */
-    struct piece pieces[CPU_SIDES][TOKENS / CODES_STEP];
-    uint32_t n_pieces[CPU_SIDES];
-    uint8_t *room_for_bytes[CPU_SIDES];
+    struct part parts[CPU_SIDES][TOKENS / CODES_STEP];
+    uint32_t n_parts[CPU_SIDES];
     float *coded_q;          /* [QUERIES][coded_q_stride]: q as the keys are stored, rotated */
     size_t coded_q_stride;   /* dk up to a whole step */
     const float *coded_from; /* of which q; NULL: none */
@@ -149,13 +143,13 @@ VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
  */
 void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen);
 
-/* attention_codes.c. Finds the pieces of the tile at entry `begin`, some of whose entries are in `seen`. */
+/* attention_codes.c. Finds the parts of the tile at entry `begin`, some of whose entries are in `seen`. */
 void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen);
 /* Their scores for queries [first, first + n_q) of q; scores is [n_q][TOKENS]. */
 void cpu_codes_score(struct item *item, const float *q, uint32_t first, uint32_t n_q, float *scores);
 /* part.coded += their values, by weights [n_q][TOKENS]. */
 void cpu_codes_add(struct item *item, uint32_t first, uint32_t n_q, const float *weights);
-/* part.out += part.coded, rotated back. */
+/* codes_rotate.c. part.out += part.coded, rotated back. */
 void cpu_item_turn_back(struct item *item);
 
 /* attention_turn.c. The queries for the class of that segment. */

@@ -26,16 +26,15 @@ static size_t coded_stride(const struct cpu_group *group)
     return ((size_t)group->classes[CPU_PLAIN].planes[CPU_KEY].width + CODES_STEP - 1) / CODES_STEP * CODES_STEP;
 }
 
-/* What packed tiles that are computed on as they are need: queries and three numbers for each group of them, sums of rotated
- * values, and as bytes digits of the queries and the codes of both sides. */
+/* What packed tiles that are computed on as they are need: queries, three numbers for each group of them and two digits for
+ * each number, and sums of rotated values. */
 static size_t coded_floats(const struct cpu_group *group)
 {
     size_t stride = coded_stride(group), dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
 
     if (!group->classes[CPU_PACKED].block_bytes)
         return 0;
-    return QUERIES * (stride + 3 * DIGIT_GROUPS + dv) +
-           (2 * QUERIES * stride + CODES_PASSES * TOKENS * (stride + dv)) / sizeof(float);
+    return QUERIES * (stride + 3 * DIGIT_GROUPS + dv + 2 * stride / sizeof(float));
 }
 
 static size_t scratch_floats(const struct cpu_group *group)
@@ -96,15 +95,13 @@ static void prepare_coded(struct item *item, float *p)
     item->coded_q = p;
     item->coded_q_stride = stride;
     item->digits.row_bytes = stride;
+    item->digits.groups = DIGIT_GROUPS;
     item->digits.scales = item->coded_q + QUERIES * stride;
     item->digits.totals = item->digits.scales + QUERIES * DIGIT_GROUPS;
     item->digits.sums = (int32_t *)(item->digits.totals + QUERIES * DIGIT_GROUPS);
     p = item->digits.totals + 2 * QUERIES * DIGIT_GROUPS;
     item->part.coded = rotates_values(item->group) ? p : item->part.out;
-    item->digits.high = (int8_t *)(p + QUERIES * item->dv);
-    item->digits.low = item->digits.high + QUERIES * stride;
-    item->room_for_bytes[CPU_KEY] = (uint8_t *)(item->digits.low + QUERIES * stride);
-    item->room_for_bytes[CPU_VALUE] = item->room_for_bytes[CPU_KEY] + CODES_PASSES * TOKENS * stride;
+    item->digits.bytes = (int8_t *)(p + QUERIES * item->dv);
 }
 
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,

@@ -55,9 +55,10 @@ VEC_INLINE void vi_store_i8(void *p, vi v)
     i32x8_store_i8(p, v);
 }
 
-VEC_INLINE float vf_sum(vf v)
+/* Sums of the lanes that are eight apart. */
+VEC_INLINE f32x8 vf_to_8(vf v)
 {
-    return f32x8_sum(v);
+    return v;
 }
 
 /* Sums begin at zero and are added to the total at the end. */

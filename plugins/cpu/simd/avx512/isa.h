@@ -94,9 +94,10 @@ VEC_INLINE void vi_store_i8(void *p, vi v)
     _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)v));
 }
 
-VEC_INLINE float vf_sum(vf v)
+/* Sums of the lanes that are eight apart. */
+VEC_INLINE f32x8 vf_to_8(vf v)
 {
-    return f32x8_sum((f32x8)_mm512_castps512_ps256(v) + (f32x8)_mm512_extractf32x8_ps(v, 1));
+    return (f32x8)_mm512_castps512_ps256(v) + (f32x8)_mm512_extractf32x8_ps(v, 1);
 }
 
 /* All of them. */

@@ -1,0 +1,73 @@
+/* Products of numbers and codes that are floats of 8 bits (E4M3; plugins/common/e4m3.h cites them). Codes are widened in
+ * registers; sums go along the inner axis in order. */
+#include "kernels/codes.h"
+
+/* Byte `place` of each lane. Sign and the other seven bits move to where those of an F32 are, whose bias is larger by 120: so
+ * the product is exact, for subnormal codes too. Codes of NaN, which codecs do not write, give 480. */
+VEC_INLINE vf float_at(vb codes, uint32_t place)
+{
+    vi bits = ((vi)codes << (int32_t)(24 - 8 * place)) >> 4 & (int32_t)0x87f00000;
+
+    return (vf)bits * vf_splat(0x1p120f);
+}
+
+/* A quad of codes against n_q rows. */
+VEC_INLINE void add_quad(uint32_t n_q, const vb codes[WIDE], const float *x, size_t stride, vf sums[BLOCK][WIDE])
+{
+    for (uint32_t place = 0; place < 4; place++)
+        for (uint32_t j = 0; j < WIDE; j++) {
+            vf y = float_at(codes[j], place);
+
+            for (uint32_t i = 0; i < n_q; i++)
+                sums[i][j] = vf_madd(vf_splat(x[i * stride + place]), y, sums[i][j]);
+        }
+}
+
+/* One group, whose first quad has the rows' numbers from x on, and which ends with quad `end` of the run. */
+VEC_INLINE const float *add_run(uint32_t n_q, const struct products *p, const struct run *run, uint32_t quad, uint32_t end,
+                                const struct lanes *l, const float *x, vf sums[BLOCK][WIDE])
+{
+    size_t stride = (size_t)p->codes->layout.outer * 4;
+    const uint8_t *src = run->tile + p->codes->layout.planes[0].at + (run->quad + quad) * stride + p->outer * (size_t)4;
+
+    for (; quad < end; quad++, src += stride, x += 4) {
+        vb codes[WIDE];
+
+        for (uint32_t j = 0; j < WIDE; j++) {
+            codes[j] = vb_load(src + (size_t)l->at[j] * 4);
+            vec_prefetch_l2(src + (size_t)l->at[j] * 4 + run->ahead);
+        }
+        add_quad(n_q, codes, x, p->numbers.stride, sums);
+    }
+    return x;
+}
+
+VEC_INLINE void multiply_group(uint32_t n_q, const struct products *p, uint32_t lane, uint32_t group)
+{
+    const float *x = p->numbers.x + (size_t)group * p->group_quads * 4;
+    uint32_t quad = group * p->group_quads, end = quad + p->group_quads;
+    struct lanes l = lanes_of(p, lane, group);
+    vf sums[BLOCK][WIDE];
+
+    for (uint32_t i = 0; i < n_q; i++)
+        for (uint32_t j = 0; j < WIDE; j++)
+            sums[i][j] = vf_splat(0.0f);
+    for (const struct run *run = p->runs; run < p->runs + p->n_runs; run++)
+        x = add_run(n_q, p, run, quad, p->group_quads && end < run->n_quads ? end : run->n_quads, &l, x, sums);
+    for (uint32_t i = 0; i < n_q; i++)
+        put_lanes(p, p->add || group, i, &l, sums[i], 1.0f, 0.0f);
+}
+
+VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
+{
+    uint32_t groups = p->group_quads ? (p->runs[0].n_quads + p->group_quads - 1) / p->group_quads : 1;
+
+    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES)
+        for (uint32_t group = 0; group < groups; group++)
+            multiply_group(n_q, p, lane, group);
+}
+
+void cpu_codes_multiply_floats(const struct products *p, uint32_t n_q)
+{
+    FOR_QUERIES(n_q, multiply, p);
+}
