@@ -2,9 +2,9 @@
  * [FORMAT]]].
  *
  * The last ROWS of ENTRIES entries attend to all before them, in an F16 cache or one whose full blocks are packed (int8, int4,
- * q4_1, q5_1, kivi2, kivi4), layer after layer (30), so that keys and values come from memory where they do not fit the cache;
- * the last MASS_ROWS (0) want attention mass. Prints milliseconds a layer,
- * gigabytes of keys and values and operations (two a product term) a second, the best of several rounds. */
+ * q4_1, q5_1, kivi2, kivi4, fp8), layer after layer (30), so that keys and values come from memory where they do not fit the
+ * cache; the last MASS_ROWS (0) want attention mass. Prints milliseconds a layer, gigabytes of keys and values and operations
+ * (two a product term) a second, the best of several rounds. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,11 +49,17 @@ struct bench {
 static const struct format {
     const char *name;
     uint32_t bits, symmetric, rotation;
-    uint32_t key_tokens, key_dims; /* a group of keys; of values: a token and 32 dims */
+    uint32_t key_tokens, key_dims;     /* a group of keys */
+    uint32_t value_tokens, value_dims; /* and of values */
+    uint32_t kind;
 } formats[] = {
-    {"int8", 8, 1, SOQ_ROTATION_NONE, 1, 32},      {"int4", 4, 1, SOQ_ROTATION_HADAMARD, 1, 32},
-    {"q4_1", 4, 0, SOQ_ROTATION_HADAMARD, 1, 32},  {"q5_1", 5, 0, SOQ_ROTATION_NONE, 1, 32},
-    {"kivi2", 2, 0, SOQ_ROTATION_NONE, TOKENS, 1}, {"kivi4", 4, 0, SOQ_ROTATION_NONE, TOKENS, 1},
+    {"int8", 8, 1, SOQ_ROTATION_NONE, 1, 32, 1, 32, SOQ_FORMAT_AFFINE},
+    {"int4", 4, 1, SOQ_ROTATION_HADAMARD, 1, 32, 1, 32, SOQ_FORMAT_AFFINE},
+    {"q4_1", 4, 0, SOQ_ROTATION_HADAMARD, 1, 32, 1, 32, SOQ_FORMAT_AFFINE},
+    {"q5_1", 5, 0, SOQ_ROTATION_NONE, 1, 32, 1, 32, SOQ_FORMAT_AFFINE},
+    {"kivi2", 2, 0, SOQ_ROTATION_NONE, TOKENS, 1, 1, 32, SOQ_FORMAT_AFFINE},
+    {"kivi4", 4, 0, SOQ_ROTATION_NONE, TOKENS, 1, 1, 32, SOQ_FORMAT_AFFINE},
+    {"fp8", 8, 0, SOQ_ROTATION_NONE, TOKENS, UINT32_MAX, TOKENS, UINT32_MAX, SOQ_FORMAT_E4M3},
 };
 
 static const struct format *find_format(const char *name)
@@ -91,13 +97,14 @@ static int make_packed(struct bench *b, struct soq_kv_group_desc *desc, struct s
         struct soq_kv_format *f = &packed[i].format;
 
         packed[i] = desc->planes[i];
-        *f = (struct soq_kv_format){.struct_size = sizeof *f, .kind = SOQ_FORMAT_AFFINE, .dtype = SOQ_DTYPE_F16};
+        *f = (struct soq_kv_format){.struct_size = sizeof *f, .kind = b->format->kind, .dtype = SOQ_DTYPE_F16};
         f->bits = b->format->bits;
         f->symmetric = b->format->symmetric;
         f->rotation = b->format->rotation;
         f->rotation_dims = f->rotation ? b->width : 0;
-        f->group_tokens = i ? 1 : b->format->key_tokens;
-        f->group_dims = i ? 32 : b->format->key_dims;
+        f->group_tokens = i ? b->format->value_tokens : b->format->key_tokens;
+        f->group_dims = i ? b->format->value_dims : b->format->key_dims;
+        f->group_dims = f->group_dims < b->width ? f->group_dims : b->width;
         tiles[i] = kvtile_of(f, packed[i].role, TOKENS, b->width);
         f->tile_bytes = tiles[i].bytes;
         desc->packed_bytes += tiles[i].bytes * b->n_layers * b->n_kv_heads;
