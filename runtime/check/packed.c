@@ -41,6 +41,7 @@ static const struct soq__cache_shape shapes[] = {
     {9, 3, 64, 64, 2, 32, F16, 0, 0, 0, false},  {4, 1, 128, 64, 2, 64, F16, 0, 70, 9, true},
     {2, 2, 32, 32, 1, 16, F32, 5, 0, 0, false},  {2, 1, 96, 160, 1, 128, F16, 0, 0, 0, false},
     {40, 2, 32, 32, 1, 32, F16, 0, 0, 0, false}, {4, 2, 20, 12, 2, 8, F32, 0, 33, 2, false},
+    {3, 1, 64, 64, 1, 32, F16, 0, 40, 3, false},
 };
 
 enum { N = 300, PACKED = 256 /* entries */, TRY = 13 /* of the last rows */ };
