@@ -1,5 +1,6 @@
 /* Checks of attention mass: the sums that soq_attention_args.mass asks for, against f64. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "check/cache.h"
 #include "check/table.h"
@@ -11,7 +12,17 @@ static const struct soq__cache_shape shapes[] = {
     {2, 1, 128, 128, 1, 32, SOQ_DTYPE_F16, 0, 0, 0, false},
 };
 
-enum { N = 100, LINES = 4, STRIDE = 110, OFFSET = 24 /* bytes */ };
+/* For packed blocks: keys, values. */
+static const struct soq__coder_spec specs[][2] = {
+    {{"int8", SOQ_FORMAT_AFFINE, 8, 1, 32, 1, 0, SOQ_DTYPE_F16, NULL},
+     {"int8", SOQ_FORMAT_AFFINE, 8, 1, 32, 1, 0, SOQ_DTYPE_F16, NULL}},
+    {{"int4", SOQ_FORMAT_AFFINE, 4, 1, 32, 1, SOQ_ROTATION_HADAMARD, SOQ_DTYPE_F16, NULL},
+     {"int4", SOQ_FORMAT_AFFINE, 4, 1, 32, 1, 0, SOQ_DTYPE_F16, NULL}},
+    {{"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, SOQ_DTYPE_F32, NULL},
+     {"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, SOQ_DTYPE_F16, NULL}},
+};
+
+enum { N = 100, PACKED = 32 /* entries, before all rows of parts */, LINES = 4, STRIDE = 110, OFFSET = 24 /* bytes */ };
 static const uint8_t filler = 0xa7; /* what is not to be written stays this */
 
 /* Rows of a sequence, the last `counted` of which go to a line. */
@@ -107,7 +118,7 @@ static void reference(const struct soq__cache *c, const struct part *part, uint3
 static void expect_part(struct soq__cache *c, const struct part *part, const struct mass_buffer *m)
 {
     uint32_t terms = part->counted * (c->shape.n_heads / c->shape.n_kv_heads);
-    double sums[N], tolerance = soq__tolerance(SOQ_OP_ATTENTION, c->shape.dtype);
+    double sums[N], tolerance = soq__tolerance(SOQ_OP_ATTENTION, c->n_packed ? SOQ_DTYPE_F16 : c->shape.dtype);
 
     for (uint32_t kv = 0; kv < c->shape.n_kv_heads; kv++) {
         reference(c, part, kv, sums);
@@ -156,18 +167,35 @@ static void expect_alone(struct soq__cache *c, const struct mass_buffer *m)
     free(alone.host);
 }
 
-static void try_shape(struct soq__rig *rig, const struct soq__cache_shape *s)
+/* All layers hold all positions. coders NULL: nothing is packed. */
+static void open_cache(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders,
+                       struct soq__matrix *out)
+{
+    uint32_t layer;
+
+    if (coders)
+        soq__cache_open_packing(c, rig, s, N, 0, coders);
+    else
+        soq__cache_open(c, rig, s, N, 0);
+    layer = c->layer;
+    for (c->layer = 0; c->layer < s->layers; c->layer++)
+        for (uint32_t first = 0; first < N; first += 50)
+            soq__cache_chunk(c, first, 50, out);
+    c->layer = layer;
+    if (coders)
+        soq__cache_pack(c, PACKED / s->block_tokens, 0);
+}
+
+static void try_shape(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
 {
     struct soq__matrix out = soq__rig_matrix(rig, N, s->n_heads * s->dv, 0, 4);
     struct mass_buffer m = make_buffer(rig, s->n_kv_heads);
     struct soq__cache c;
 
-    soq__kit_at(rig->kit, "%s, %u heads over %u of %u and %u, window %u, sinks %u, cap %g",
+    soq__kit_at(rig->kit, "%s%s, %u heads over %u of %u and %u, window %u, sinks %u, cap %g", coders ? "packed, " : "",
                 s->dtype == SOQ_DTYPE_F32 ? "F32" : "F16", s->n_heads, s->n_kv_heads, s->dk, s->dv, s->window, s->sinks,
                 (double)s->softcap);
-    soq__cache_open(&c, rig, s, N, 0);
-    for (uint32_t first = 0; first < N; first += 50)
-        soq__cache_chunk(&c, first, 50, &out);
+    open_cache(&c, rig, s, coders, &out);
     run(&c, parts, SOQ__COUNT(parts), &m);
     for (size_t i = 0; i < SOQ__COUNT(parts); i++)
         expect_part(&c, &parts[i], &m);
@@ -190,14 +218,41 @@ static void check_mass(struct soq__kit *kit)
         if (!soq__cache_claimed_with(&rig, &shapes[i], SOQ_OPDESC_MASS))
             continue;
         any = true;
-        try_shape(&rig, &shapes[i]);
+        try_shape(&rig, &shapes[i], NULL);
     }
     if (!any)
         soq__kit_skip(kit, "does not claim attention mass");
 }
 
+/* Beside the host each format in one shape only: kernels may be compiled for each. */
+static void check_packed(struct soq__kit *kit)
+{
+    struct soq__coder coders[2];
+    struct soq__rig rig;
+    bool any = false, all;
+
+    soq__rig_open(&rig, kit);
+    all = strcmp(rig.ops->domain, "host") == 0;
+    for (size_t k = 0; k < SOQ__COUNT(specs); k++)
+        for (size_t i = 0, n_done = 0; i < SOQ__COUNT(shapes) && (all || n_done == 0); i++) {
+            const struct soq__cache_shape *s = &shapes[(k + i) % SOQ__COUNT(shapes)];
+
+            soq__coder_init(&coders[0], &specs[k][0], SOQ_PLANE_KEY, s->block_tokens, s->dk);
+            soq__coder_init(&coders[1], &specs[k][1], SOQ_PLANE_VALUE, s->block_tokens, s->dv);
+            if (!soq__cache_claimed_packing(&rig, s, coders, SOQ_OPDESC_MASS))
+                continue;
+            any = true;
+            n_done++;
+            try_shape(&rig, s, coders);
+        }
+    if (!any)
+        soq__kit_skip(kit, "does not claim attention mass over packed blocks");
+}
+
 static const struct soq__check checks[] = {
     {"attention.mass", SOQ_ROLE_BACKEND, "attention mass is within tolerance of f64, in the lines that rows name", check_mass,
      "attention.batch"},
+    {"packed.mass", SOQ_ROLE_BACKEND, "attention mass over packed blocks is that of what they decode to", check_packed,
+     "packed.reference"},
 };
 const struct soq__check_family soq__checks_mass = SOQ__FAMILY(checks);
