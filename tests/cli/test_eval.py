@@ -38,7 +38,9 @@ def formats():
     for line, row in zip(listed, told.values()):
         assert line["model"] == "model.gguf" and line["config"] == row["config"] and line["length"] == str(row["length"] or "all")
         for key, value in row.items():
-            if key not in ("config", "length"):
+            if key == "passkey_by_depth":
+                assert [float(line["passkey_at_%s" % d]) for d in ("0", "100")] == value, (line, row)
+            elif key not in ("config", "length"):
                 assert (line[key] == "") == (value is None) and (value is None or abs(float(line[key]) - value) < 1e-6), (key, row)
     markdown = soquete(*args, "--format", "md").out
     assert markdown.startswith("| config | length | PPL |") and "\n| snapkv@0.5 | all | " in markdown, markdown

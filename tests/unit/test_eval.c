@@ -447,14 +447,19 @@ Test(eval, reports)
     make(&m);
     soq__eval_report(&m.summary, SOQ__EVAL_CSV, &text);
     cr_expect(strstr(soq__buf_str(&text), "\nm.gguf,a<b@8,64,2,15.6426319,0.25,0.25,0.25,0.02"), "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), ",kv_bytes,kv_peak_bytes,passkey_at_0,passkey_at_100\n"), "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), ",0,1\n"), "%s", soq__buf_str(&text));
     soq__buf_clear(&text);
     soq__eval_report(&m.summary, SOQ__EVAL_MD, &text);
     cr_expect(strstr(soq__buf_str(&text),
                      "| a<b@8 | 64 | 15.64 | +28.40 [+28.40, +28.40] | 0.0250 [0.0250, 0.0250] | 75.0 | 50 (-50 "),
               "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), "| config | length | pass key, %, at 0 % | at 100 % |"), "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), "| a<b@8 | 64 | 0 | 100 |"), "%s", soq__buf_str(&text));
     soq__buf_clear(&text);
     soq__eval_report(&m.summary, SOQ__EVAL_JSON, &text);
     cr_expect(strstr(soq__buf_str(&text), "\"recall_low\": null"), "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), "\"passkey_by_depth\": [\n    0.0,\n    1.0\n   ]"), "%s", soq__buf_str(&text));
     soq__buf_clear(&text);
     soq__eval_report(&m.summary, SOQ__EVAL_TABLE, &text);
     cr_expect(strstr(soq__buf_str(&text), "\na<b@8     "), "%s", soq__buf_str(&text));
@@ -478,6 +483,7 @@ Test(eval, pictures)
         cr_expect_eq(count(soq__buf_str(&text), "<circle"), 4); /* each point, and its name */
         cr_expect_eq(count(soq__buf_str(&text), "class=\"best\""), 2, "as many bytes, but worse");
         cr_expect_eq(count(soq__buf_str(&text), "nan"), 0);
+        cr_expect_eq(count(soq__buf_str(&text), ">-"), 0, "no share is negative");
         soq__buf_clear(&text);
     }
     soq__buf_done(&text);

@@ -117,7 +117,7 @@ static void draw_axes(const struct chart *c, const char *x_title, const char *y_
         soq__plot_text(out, x, TOP + PLOT_H + 18, "middle", "", text);
     }
     for (double v = ceil(c->y0); v <= c->y1; v++) {
-        if (!c->log_y && fmod(v, 20) > 0.5)
+        if (!c->log_y && (v < 0 || fmod(v, 20) > 0.5))
             continue;
         soq__buf_printf(out, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>\n", LEFT, y_of(c, v), PLOT_W);
         snprintf(text, sizeof text, "%.4g", c->log_y ? pow(10, -v) : v);

@@ -81,29 +81,47 @@ static double figure_of(const struct soq__eval_row *row, const struct figure *f)
     }
 }
 
+/* Share of the pass keys found at one of the depths; NAN: none was looked for. */
+static double passkey_at(const struct soq__eval_summary *s, size_t row, size_t depth)
+{
+    const struct soq__eval_plan *plan = s->eval->plan;
+    size_t rows_of_config = plan->n_lengths + (plan->n_lengths > 1);
+
+    return soq__eval_passkey_at(s->eval, (uint32_t)(row / rows_of_config), s->rows[row].length, (uint32_t)plan->depths[depth]);
+}
+
+static void csv_number(double value, struct soq_buf *out)
+{
+    soq__buf_puts(out, ",");
+    if (isfinite(value))
+        soq__buf_printf(out, "%.9g", value);
+}
+
 static void csv(const struct soq__eval_summary *s, struct soq_buf *out)
 {
+    const struct soq__eval_plan *plan = s->eval->plan;
+
     soq__buf_puts(out, "model,config,length");
     for (size_t f = 0; f < N_FIGURES; f++)
         soq__buf_printf(out, ",%s", figures[f].name);
+    for (size_t d = 0; d < plan->n_depths; d++)
+        soq__buf_printf(out, ",passkey_at_%d", (int)plan->depths[d]);
     soq__buf_puts(out, "\n");
     for (size_t i = 0; i < s->n; i++) {
         soq__buf_printf(out, "%s,%s,", s->eval->model, s->rows[i].config);
         soq__buf_printf(out, s->rows[i].length ? "%u" : "all", s->rows[i].length);
-        for (size_t f = 0; f < N_FIGURES; f++) {
-            double value = figure_of(&s->rows[i], &figures[f]);
-
-            soq__buf_puts(out, ",");
-            if (isfinite(value))
-                soq__buf_printf(out, "%.9g", value);
-        }
+        for (size_t f = 0; f < N_FIGURES; f++)
+            csv_number(figure_of(&s->rows[i], &figures[f]), out);
+        for (size_t d = 0; d < plan->n_depths; d++)
+            csv_number(passkey_at(s, i, d), out);
         soq__buf_puts(out, "\n");
     }
 }
 
-static json_t *row_json(const struct soq__eval_row *row)
+static json_t *row_json(const struct soq__eval_summary *s, size_t index)
 {
-    json_t *json = json_object();
+    const struct soq__eval_row *row = &s->rows[index];
+    json_t *json = json_object(), *by_depth = json_array();
 
     json_object_set_new(json, "config", json_string(row->config));
     json_object_set_new(json, "length", row->length ? json_integer(row->length) : json_null());
@@ -113,20 +131,26 @@ static json_t *row_json(const struct soq__eval_row *row)
         json_object_set_new(json, figures[f].name,
                             figures[f].kind == COUNT ? json_integer((json_int_t)value) : soq__json_number(value));
     }
+    for (size_t d = 0; d < s->eval->plan->n_depths; d++)
+        json_array_append_new(by_depth, soq__json_number(passkey_at(s, index, d)));
+    json_object_set_new(json, "passkey_by_depth", by_depth);
     return json;
 }
 
 static void json(const struct soq__eval_summary *s, struct soq_buf *out)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
-    json_t *rows = json_array(), *root;
+    json_t *rows = json_array(), *depths = json_array(), *root;
     char *text;
 
+    for (size_t d = 0; d < plan->n_depths; d++)
+        json_array_append_new(depths, json_integer(plan->depths[d]));
     for (size_t i = 0; i < s->n; i++)
-        json_array_append_new(rows, row_json(&s->rows[i]));
-    root = json_pack("{ss ss sI sI sI ss so}", "model", s->eval->model, "text", s->eval->items[SOQ__EVAL_TEXT], "seed",
+        json_array_append_new(rows, row_json(s, i));
+    root = json_pack("{ss ss sI sI sI ss so so}", "model", s->eval->model, "text", s->eval->items[SOQ__EVAL_TEXT], "seed",
                      (json_int_t)plan->seed, "bootstrap_samples", (json_int_t)SOQ__BOOTSTRAP_SAMPLES, "bootstrap_seed",
-                     (json_int_t)SOQ__BOOTSTRAP_SEED, "reference", s->eval->configs->items[0].label, "rows", rows);
+                     (json_int_t)SOQ__BOOTSTRAP_SEED, "reference", s->eval->configs->items[0].label, "depths", depths, "rows",
+                     rows);
     text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     if (text)
         soq__buf_printf(out, "%s\n", text);
@@ -140,7 +164,14 @@ static void json(const struct soq__eval_summary *s, struct soq_buf *out)
 
 enum { CELL = 512 }; /* bytes; names of configurations are the longest */
 
-typedef void cell_fn(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out);
+struct place {
+    const struct soq__eval_summary *summary;
+    size_t index; /* of the row */
+    const struct soq__eval_row *row, *reference;
+    unsigned part; /* of the column: which quarter, which depth */
+};
+
+typedef void cell_fn(const struct place *at, char *out);
 
 static void dash(char *out)
 {
@@ -155,50 +186,44 @@ static void range(char *out, const struct soq__interval *r, double scale, int di
         dash(out);
 }
 
-static void cell_config(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_config(const struct place *at, char *out)
 {
-    (void)reference;
-    snprintf(out, CELL, "%s", row->config);
+    snprintf(out, CELL, "%s", at->row->config);
 }
 
-static void cell_length(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_length(const struct place *at, char *out)
 {
-    (void)reference;
-    snprintf(out, CELL, row->length ? "%u" : "all", row->length);
+    snprintf(out, CELL, at->row->length ? "%u" : "all", at->row->length);
 }
 
-static void cell_ppl(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_ppl(const struct place *at, char *out)
 {
-    (void)reference;
-    if (row->kl.n)
-        snprintf(out, CELL, "%.2f", row->ppl);
+    if (at->row->kl.n)
+        snprintf(out, CELL, "%.2f", at->row->ppl);
     else
         dash(out);
 }
 
 /* Per cent that perplexity is above the full cache's. */
-static void cell_ppl_ratio(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_ppl_ratio(const struct place *at, char *out)
 {
-    const struct soq__interval *r = &row->log_ppl;
+    const struct soq__interval *r = &at->row->log_ppl;
 
-    (void)reference;
     if (r->n)
         snprintf(out, CELL, "%+.2f [%+.2f, %+.2f]", 100 * expm1(r->mean), 100 * expm1(r->low), 100 * expm1(r->high));
     else
         dash(out);
 }
 
-static void cell_kl(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_kl(const struct place *at, char *out)
 {
-    (void)reference;
-    range(out, &row->kl, 1, 4);
+    range(out, &at->row->kl, 1, 4);
 }
 
-static void cell_top(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_top(const struct place *at, char *out)
 {
-    (void)reference;
-    if (row->kl.n)
-        snprintf(out, CELL, "%.1f", 100 * row->same_top);
+    if (at->row->kl.n)
+        snprintf(out, CELL, "%.1f", 100 * at->row->same_top);
     else
         dash(out);
 }
@@ -212,63 +237,62 @@ static void score(const struct soq__interval *score_, const struct soq__interval
         dash(out);
 }
 
-static void cell_passkey(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_passkey(const struct place *at, char *out)
 {
-    (void)reference;
-    score(&row->passkey, &row->passkey_difference, out);
+    score(&at->row->passkey, &at->row->passkey_difference, out);
 }
 
-static void cell_recall(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_recall(const struct place *at, char *out)
 {
-    (void)reference;
-    score(&row->recall, &row->recall_difference, out);
+    score(&at->row->recall, &at->row->recall_difference, out);
 }
 
-static void cell_speed(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_speed(const struct place *at, char *out)
 {
-    (void)reference;
-    range(out, &row->tok_s, 1, 1);
+    range(out, &at->row->tok_s, 1, 1);
 }
 
-static void cell_bytes(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_bytes(const struct place *at, char *out)
 {
-    (void)reference;
-    if (isnan(row->kv_bytes))
+    if (isnan(at->row->kv_bytes))
         dash(out);
     else
-        soq__size_text((uint64_t)row->kv_bytes, out, CELL);
+        soq__size_text((uint64_t)at->row->kv_bytes, out, CELL);
 }
 
-static void cell_share(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_share(const struct place *at, char *out)
 {
-    if (isnan(row->kv_bytes) || isnan(reference->kv_bytes))
+    if (isnan(at->row->kv_bytes) || isnan(at->reference->kv_bytes))
         dash(out);
     else
-        snprintf(out, CELL, "%.1f", 100 * row->kv_bytes / reference->kv_bytes);
+        snprintf(out, CELL, "%.1f", 100 * at->row->kv_bytes / at->reference->kv_bytes);
 }
 
-static void cell_peak(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)
+static void cell_peak(const struct place *at, char *out)
 {
-    (void)reference;
-    if (isnan(row->kv_peak))
+    if (isnan(at->row->kv_peak))
         dash(out);
     else
-        soq__size_text((uint64_t)row->kv_peak, out, CELL);
+        soq__size_text((uint64_t)at->row->kv_peak, out, CELL);
 }
 
-#define BIN(i)                                                                                                                 \
-    static void cell_bin_##i(const struct soq__eval_row *row, const struct soq__eval_row *reference, char *out)                \
-    {                                                                                                                          \
-        (void)reference;                                                                                                       \
-        if (row->kl.n)                                                                                                         \
-            snprintf(out, CELL, "%.4f", row->kl_by_position[i]);                                                               \
-        else                                                                                                                   \
-            dash(out);                                                                                                         \
-    }
-BIN(0)
-BIN(1)
-BIN(2)
-BIN(3)
+static void cell_bin(const struct place *at, char *out)
+{
+    if (at->row->kl.n)
+        snprintf(out, CELL, "%.4f", at->row->kl_by_position[at->part]);
+    else
+        dash(out);
+}
+
+static void cell_depth(const struct place *at, char *out)
+{
+    double found = passkey_at(at->summary, at->index, at->part);
+
+    if (isnan(found))
+        dash(out);
+    else
+        snprintf(out, CELL, "%.0f", 100 * found);
+}
 
 #define NO_TASK SOQ__EVAL_TASKS
 
@@ -276,25 +300,30 @@ struct column {
     const char *title;
     enum soq__eval_task task; /* that it is about; NO_TASK: all */
     cell_fn *cell;
+    unsigned part;
 };
 
 static const struct column main_columns[] = {
-    {"config", NO_TASK, cell_config},
-    {"length", NO_TASK, cell_length},
-    {"PPL", SOQ__EVAL_TEXT, cell_ppl},
-    {"PPL, % above full", SOQ__EVAL_TEXT, cell_ppl_ratio},
-    {"KL, nats", SOQ__EVAL_TEXT, cell_kl},
-    {"same top, %", SOQ__EVAL_TEXT, cell_top},
-    {"pass key, % (difference)", SOQ__EVAL_PASSKEY, cell_passkey},
-    {"recall, % (difference)", SOQ__EVAL_RECALL, cell_recall},
-    {"tok/s", SOQ__EVAL_SPEED, cell_speed},
-    {"KV held", NO_TASK, cell_bytes},
-    {"of full f32, %", NO_TASK, cell_share},
-    {"KV peak", SOQ__EVAL_SPEED, cell_peak},
+    {"config", NO_TASK, cell_config, 0},
+    {"length", NO_TASK, cell_length, 0},
+    {"PPL", SOQ__EVAL_TEXT, cell_ppl, 0},
+    {"PPL, % above full", SOQ__EVAL_TEXT, cell_ppl_ratio, 0},
+    {"KL, nats", SOQ__EVAL_TEXT, cell_kl, 0},
+    {"same top, %", SOQ__EVAL_TEXT, cell_top, 0},
+    {"pass key, % (difference)", SOQ__EVAL_PASSKEY, cell_passkey, 0},
+    {"recall, % (difference)", SOQ__EVAL_RECALL, cell_recall, 0},
+    {"tok/s", SOQ__EVAL_SPEED, cell_speed, 0},
+    {"KV held", NO_TASK, cell_bytes, 0},
+    {"of full f32, %", NO_TASK, cell_share, 0},
+    {"KV peak", SOQ__EVAL_SPEED, cell_peak, 0},
 };
 static const struct column position_columns[] = {
-    {"config", NO_TASK, cell_config},    {"length", NO_TASK, cell_length},    {"KL, 1st quarter", SOQ__EVAL_TEXT, cell_bin_0},
-    {"2nd", SOQ__EVAL_TEXT, cell_bin_1}, {"3rd", SOQ__EVAL_TEXT, cell_bin_2}, {"4th", SOQ__EVAL_TEXT, cell_bin_3},
+    {"config", NO_TASK, cell_config, 0},
+    {"length", NO_TASK, cell_length, 0},
+    {"KL, 1st quarter", SOQ__EVAL_TEXT, cell_bin, 0},
+    {"2nd", SOQ__EVAL_TEXT, cell_bin, 1},
+    {"3rd", SOQ__EVAL_TEXT, cell_bin, 2},
+    {"4th", SOQ__EVAL_TEXT, cell_bin, 3},
 };
 
 static bool is_shown(const struct soq__eval_summary *s, const struct column *c)
@@ -305,8 +334,9 @@ static bool is_shown(const struct soq__eval_summary *s, const struct column *c)
 static void cell_at(const struct soq__eval_summary *s, const struct column *c, size_t row, char *out)
 {
     const struct soq__eval_row *r = &s->rows[row];
+    const struct place at = {s, row, r, soq__eval_summary_row(s, s->rows[0].config, r->length), c->part};
 
-    c->cell(r, soq__eval_summary_row(s, s->rows[0].config, r->length), out);
+    c->cell(&at, out);
 }
 
 static int width_of(const struct soq__eval_summary *s, const struct column *c)
@@ -353,6 +383,19 @@ static void grid(const struct soq__eval_summary *s, const struct column *columns
     }
 }
 
+static void depths_grid(const struct soq__eval_summary *s, bool md, struct soq_buf *out)
+{
+    const struct soq__eval_plan *plan = s->eval->plan;
+    struct column columns[2 + SOQ__EVAL_LIST_MAX] = {{"config", NO_TASK, cell_config, 0}, {"length", NO_TASK, cell_length, 0}};
+    char titles[SOQ__EVAL_LIST_MAX][CELL];
+
+    for (unsigned d = 0; d < plan->n_depths; d++) {
+        snprintf(titles[d], CELL, d ? "at %d %%" : "pass key, %%, at %d %%", (int)plan->depths[d]);
+        columns[2 + d] = (struct column){titles[d], SOQ__EVAL_PASSKEY, cell_depth, d};
+    }
+    grid(s, columns, 2 + plan->n_depths, md, out);
+}
+
 static void note(const struct soq__eval_summary *s, struct soq_buf *out)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
@@ -385,6 +428,10 @@ void soq__eval_report(const struct soq__eval_summary *s, enum soq__eval_format f
         if (s->eval->plan->tasks[SOQ__EVAL_TEXT]) {
             soq__buf_puts(out, "\n");
             grid(s, position_columns, sizeof position_columns / sizeof position_columns[0], md, out);
+        }
+        if (s->eval->plan->tasks[SOQ__EVAL_PASSKEY] && s->eval->plan->n_depths > 1) {
+            soq__buf_puts(out, "\n");
+            depths_grid(s, md, out);
         }
         note(s, out);
     }

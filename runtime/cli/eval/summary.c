@@ -197,17 +197,29 @@ const struct soq__eval_row *soq__eval_summary_row(const struct soq__eval_summary
     return NULL;
 }
 
-double soq__eval_passkey_at(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth)
+/* Adds up the scores of the pass keys of a cell. */
+static uint32_t add_passkeys(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth, double *sum)
 {
-    double sum = 0;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < eval->plan->n_items; i++) {
         struct soq__eval_key key = soq__eval_key(eval, config, SOQ__EVAL_PASSKEY, length, depth, i);
         const struct soq__eval_record *r = soq__eval_records_find(eval->records, &key);
 
-        sum += r ? r->score : 0;
+        *sum += r ? r->score : 0;
         n += r != NULL;
     }
+    return n;
+}
+
+double soq__eval_passkey_at(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth)
+{
+    const struct soq__eval_plan *plan = eval->plan;
+    double sum = 0;
+    uint32_t n = 0;
+
+    for (size_t l = 0; l < plan->n_lengths; l++)
+        if (!length || length == plan->lengths[l])
+            n += add_passkeys(eval, config, (uint32_t)plan->lengths[l], depth, &sum);
     return n ? sum / n : NAN;
 }

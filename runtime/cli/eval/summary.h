@@ -34,7 +34,7 @@ void soq__eval_summary_done(struct soq__eval_summary *summary);
 /* NULL: there is none. length 0: all lengths. */
 const struct soq__eval_row *soq__eval_summary_row(const struct soq__eval_summary *summary, const char *config, uint32_t length);
 
-/* Mean score of the pass keys of a cell; NAN: none was measured. */
+/* Mean score of the pass keys of a cell, or with length 0 of a depth; NAN: none was measured. */
 double soq__eval_passkey_at(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth);
 
 #endif
