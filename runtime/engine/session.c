@@ -178,7 +178,8 @@ static int check_head(const unsigned char *data, size_t n, struct soq_error *err
     if (version != FORMAT_VERSION)
         return soq__fail(err, SOQ_EUNSUPPORTED, "session files of version %u, and this program knows version %d", version,
                          FORMAT_VERSION);
-    soq__cursor_u32(&c);
+    if (soq__cursor_u32(&c) != 0)
+        return soq__fail(err, SOQ_ECORRUPT, "the head is wrong: the file is damaged");
     length = soq__cursor_u64(&c);
     if (length != n)
         return soq__fail(err, SOQ_ECORRUPT, "the file has %zu bytes, not %llu: it was cut off or continued", n,

@@ -212,8 +212,8 @@ Test(session, damaged_files, .timeout = 120)
             expect_refused(&f, -SOQ_ECORRUPT, "no session file");
         else if (at < 12)
             expect_refused(&f, -SOQ_EUNSUPPORTED, "version");
-        else if (at >= 16)
-            expect_refused(&f, -SOQ_ECORRUPT, at < 24 ? "cut off or continued" : "damaged");
+        else
+            expect_refused(&f, -SOQ_ECORRUPT, at >= 16 && at < 24 ? "cut off or continued" : "damaged");
         good.data[at] ^= 4;
     }
     /* Rightly signed, with any bit of the head's parts wrong: refused, or a session that answers. */
