@@ -77,9 +77,9 @@ static int read_front(struct soq__layer_rule *rule, const char *standard, const 
 static int read_value(struct soq__layer_rule *rule, const char *standard, struct soq_error *err)
 {
     const char *text = rule->value + strspn(rule->value, " \t");
-    int rc = 0;
+    int rc = *text ? 0 : soq__fail(err, SOQ_EINVAL, "no policy, codec or option is named");
 
-    if (*text && kind_of(text) == N_KINDS) {
+    if (!rc && kind_of(text) == N_KINDS) {
         size_t n = words_length(text);
 
         rc = read_front(rule, standard, text, n, err);

@@ -90,9 +90,7 @@ static int add_policy(struct soq__policies *ps, const struct soq__policies_param
     ps->n++; /* done() is to see it, whatever there is of it */
     if (!rc)
         rc = soq__policy_plan(role, p->hparams, p->context, block_tokens, &plan, err);
-    if (rc)
-        soq__fail_prefix(err, "[%s] policy = %s", view == SOQ__KV_FULL ? "kv" : "draft", text.name);
-    else
+    if (!rc)
         ps->kv[i] = (struct soq__kv_policy){
             .ops = role->plugin->ops.kv_policy, .self = role->self, .plan = plan, .name = role->plugin->name, .view = view};
     soq__role_text_done(&text);
@@ -118,10 +116,23 @@ static int policy_of(struct soq__policies *ps, const struct soq__policies_params
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
 
+/* That of [kv] or [draft]. */
+static int standard_of(struct soq__policies *ps, const struct soq__policies_params *p, enum soq__kv_view view,
+                       uint32_t *index_out, struct soq_error *err)
+{
+    const char *section = view == SOQ__KV_FULL ? "kv" : "draft";
+    const char *words = soq__settings_string(p->settings, section, "policy");
+    int rc = policy_of(ps, p, view, words, index_out, err);
+
+    if (rc)
+        soq__fail_prefix(err, "[%s] policy = %s", section, words);
+    return rc;
+}
+
 static int init_full(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
 {
     uint32_t standard;
-    int rc = policy_of(ps, p, SOQ__KV_FULL, soq__settings_string(p->settings, "kv", "policy"), &standard, err);
+    int rc = standard_of(ps, p, SOQ__KV_FULL, &standard, err);
 
     for (uint32_t l = 0; !rc && l < p->hparams->n_layers; l++) {
         const struct soq__layer_rule *rule = p->layers->of[SOQ__LAYER_POLICY][l];
@@ -138,7 +149,7 @@ static int init_full(struct soq__policies *ps, const struct soq__policies_params
 static int init_lossy(struct soq__policies *ps, const struct soq__policies_params *p, struct soq_error *err)
 {
     uint32_t index;
-    int rc = policy_of(ps, p, SOQ__KV_LOSSY, soq__settings_string(p->settings, "draft", "policy"), &index, err);
+    int rc = standard_of(ps, p, SOQ__KV_LOSSY, &index, err);
 
     for (uint32_t l = 0; !rc && l < p->hparams->n_layers; l++)
         ps->of_layer[SOQ__KV_LOSSY][l] = index;
