@@ -205,7 +205,8 @@ static int finish(const struct collection *c, const char *path, struct soq_error
                                             .n_tokens = c->n};
     float *layers = soq__alloc_array(c->n_layers, soq_calibration_layer_floats(&header) * sizeof *layers);
     struct soq__hash fingerprint;
-    int rc = layers ? soq__model_fingerprint(c->engine->model, &fingerprint, err) : soq__fail(err, SOQ_ENOMEM, "out of memory");
+    int rc = layers ? soq__model_fingerprint(c->engine->model->gguf, &fingerprint, err)
+                    : soq__fail(err, SOQ_ENOMEM, "out of memory");
 
     if (!rc)
         rc = compute(c, &header, layers, err);

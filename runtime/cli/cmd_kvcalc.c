@@ -51,6 +51,7 @@ struct kvcalc {
     const struct kvcalc_options *options;
     struct soq_runtime *runtime;
     struct soq__host host;
+    struct soq__gguf *gguf; /* NULL: a shape by hand */
     struct soq__hparams hparams;
     struct soq__policies policies;
     struct soq__codecs codecs;
@@ -83,7 +84,7 @@ static int read_shape(struct kvcalc *k, struct soq_error *err)
         return shape_by_hand(o, &k->hparams, err);
     if (o->kv_heads || o->head_dim || o->window || o->window_pattern)
         return soq__fail(err, SOQ_EINVAL, "a shape by hand begins with --layers");
-    return soq__cli_hparams(k->runtime, &k->hparams, err);
+    return soq__cli_gguf(k->runtime, &k->gguf, &k->hparams, err);
 }
 
 static int read_lengths(struct kvcalc *k, struct soq_error *err)
@@ -114,6 +115,7 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
         .host = &k->host.services,
         .hparams = &k->hparams,
         .layers = &layers,
+        .gguf = k->gguf,
         .lossy = soq__drafts_most(k->runtime->settings) > 0,
     };
     int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, err);
@@ -124,6 +126,8 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
         rc = soq__policies_init(&k->policies, &p, err);
     if (!rc)
         rc = soq__codecs_init(&k->codecs, &p, &k->policies, err);
+    if (!rc && p.lossy)
+        rc = soq__drafting_check_policies(&k->policies, err);
     soq__layer_rules_done(&layers);
     return rc;
 }
@@ -338,6 +342,7 @@ int soq__cmd_kvcalc(const struct soq__cli_globals *globals, int argc, char **arg
     soq__kv_layout_done(&k.layout);
     soq__codecs_done(&k.codecs);
     soq__policies_done(&k.policies);
+    soq__gguf_close(k.gguf);
     soq_runtime_free(k.runtime);
     soq__args_done(&args);
     return soq__out_finish("kvcalc", status);

@@ -81,6 +81,8 @@ int soq__jobs_run(struct soq__job *jobs, uint32_t n, struct soq_error *err)
     if (!crew.threads)
         return soq__fail(err, SOQ_ENOMEM, "out of memory for %u threads", n);
     soq__interrupt_arm(cancel, &crew);
+    if (soq__interrupted())
+        cancel(&crew); /* it came before, between two requests */
     n_started = start(&crew);
     run_one(&jobs[0]);
     for (uint32_t i = 1; i < n_started; i++)

@@ -65,7 +65,8 @@ static int blame_file(int rc)
     return rc == -SOQ_EINVAL ? -SOQ_ECORRUPT : rc;
 }
 
-int soq__cli_hparams(const struct soq_runtime *runtime, struct soq__hparams *hparams_out, struct soq_error *err)
+int soq__cli_gguf(const struct soq_runtime *runtime, struct soq__gguf **gguf_out, struct soq__hparams *hparams_out,
+                  struct soq_error *err)
 {
     struct soq__gguf *gguf;
     const char *path = NULL;
@@ -77,8 +78,20 @@ int soq__cli_hparams(const struct soq_runtime *runtime, struct soq__hparams *hpa
     if (rc)
         return blame_file(rc);
     rc = soq__hparams_read(gguf, hparams_out, err);
-    soq__gguf_close(gguf);
+    if (rc)
+        soq__gguf_close(gguf);
+    else
+        *gguf_out = gguf;
     return blame_file(rc);
+}
+
+int soq__cli_hparams(const struct soq_runtime *runtime, struct soq__hparams *hparams_out, struct soq_error *err)
+{
+    struct soq__gguf *gguf = NULL;
+    int rc = soq__cli_gguf(runtime, &gguf, hparams_out, err);
+
+    soq__gguf_close(gguf);
+    return rc;
 }
 
 int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer **tokenizer_out, struct soq_error *err)

@@ -14,7 +14,9 @@ int soq__cli_model(struct soq_runtime *runtime, uint32_t max_outputs, struct soq
 
 /* The configured model's path; fails where none is named. The string is the settings'. */
 int soq__cli_model_path(const struct soq_runtime *runtime, const char **path_out, struct soq_error *err);
-/* Only what the file itself says, without weights. The tokenizer is the caller's to free. */
+/* Only what the file itself says, without weights. The file and the tokenizer are the caller's to close and to free. */
+int soq__cli_gguf(const struct soq_runtime *runtime, struct soq__gguf **gguf_out, struct soq__hparams *hparams_out,
+                  struct soq_error *err);
 int soq__cli_hparams(const struct soq_runtime *runtime, struct soq__hparams *hparams_out, struct soq_error *err);
 int soq__cli_tokenizer(const struct soq_runtime *runtime, struct soq__tokenizer **tokenizer_out, struct soq_error *err);
 

@@ -49,7 +49,7 @@ static int prepare(struct soq__codecs *cs, const struct soq__policies_params *p,
 
     if (!role->plugin->ops.kv_codec->prepare)
         return 0;
-    rc = p->model ? soq__model_fingerprint(p->model, &fingerprint, err) : 0;
+    rc = p->gguf ? soq__model_fingerprint(p->gguf, &fingerprint, err) : 0;
     if (rc)
         return rc;
     memcpy(cs->shapes[windowed].shape.fingerprint, fingerprint.bytes, sizeof fingerprint.bytes);

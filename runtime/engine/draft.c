@@ -52,6 +52,19 @@ static const char *policy_problem(const struct soq__kv_policy *p)
     return NULL;
 }
 
+int soq__drafting_check_policies(const struct soq__policies *policies, struct soq_error *err)
+{
+    for (uint32_t i = 0; i < policies->n; i++) {
+        const struct soq__kv_policy *p = &policies->kv[i];
+        const char *problem = policy_problem(p);
+
+        if (problem)
+            return soq__fail(err, SOQ_EUNSUPPORTED, "[%s] policy = %s: %s", p->view == SOQ__KV_FULL ? "kv" : "draft", p->name,
+                             problem);
+    }
+    return 0;
+}
+
 int soq__drafting_check(const struct soq__engine *e, struct soq_error *err)
 {
     if (!e->drafting.on)
@@ -62,15 +75,7 @@ int soq__drafting_check(const struct soq__engine *e, struct soq_error *err)
             "[decoding] drafter = self with sampler = %s: it keeps a state, which drafts would change; use another "
             "sampler, or drafter = none",
             e->sampler.plugin->name);
-    for (uint32_t i = 0; i < e->policies.n; i++) {
-        const struct soq__kv_policy *p = &e->policies.kv[i];
-        const char *problem = policy_problem(p);
-
-        if (problem)
-            return soq__fail(err, SOQ_EUNSUPPORTED, "[%s] policy = %s: %s", p->view == SOQ__KV_FULL ? "kv" : "draft", p->name,
-                             problem);
-    }
-    return 0;
+    return soq__drafting_check_policies(&e->policies, err);
 }
 
 /* ---- A request ----------------------------------------------------------------------------------------------------------- */

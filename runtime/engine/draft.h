@@ -12,7 +12,8 @@
 uint32_t soq__drafts_most(const struct soq__settings *settings);
 /* Reads [decoding] drafter and what belongs to it. */
 void soq__drafting_init(struct soq__engine *engine, const struct soq__settings *settings);
-/* Refuses samplers and policies that it does not go with. */
+/* Refuses what it does not go with: samplers and policies, policies alone. */
+int soq__drafting_check_policies(const struct soq__policies *policies, struct soq_error *err);
 int soq__drafting_check(const struct soq__engine *engine, struct soq_error *err);
 /* Whether this request can be drafted for, and room for it. */
 int soq__drafts_open(struct soq__engine *engine, struct soq__job *job, struct soq_error *err);

@@ -41,7 +41,7 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
         .host = &e->host.services,
         .hparams = &e->model->hparams,
         .layers = &layers,
-        .model = e->model,
+        .gguf = e->model->gguf,
         .lossy = e->drafting.on,
         .context = e->context,
     };

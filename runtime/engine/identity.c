@@ -73,7 +73,7 @@ static void write_layers(const struct soq__engine *e, enum soq__kv_view view, st
 int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
 {
     struct soq__hash model;
-    int rc = soq__model_fingerprint(e->model, &model, err);
+    int rc = soq__model_fingerprint(e->model->gguf, &model, err);
 
     if (rc)
         return rc;

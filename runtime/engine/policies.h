@@ -14,7 +14,7 @@ struct soq__policies_params {
     const struct soq_host *host;
     const struct soq__hparams *hparams;
     const struct soq__layer_rules *layers; /* used by init() only */
-    const struct soq__model *model;        /* for its fingerprint; NULL: not known */
+    const struct soq__gguf *gguf;          /* for its fingerprint; NULL: a shape without a model */
     bool lossy;                            /* a view for drafts is wanted, too */
     uint32_t context;
 };

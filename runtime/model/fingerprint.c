@@ -14,17 +14,17 @@ static void add_tensor(struct soq__hasher *h, const struct soq__gguf_tensor *t)
         soq__hasher_add(h, (const char *)t->data + starts[i], (size_t)n);
 }
 
-int soq__model_fingerprint(const struct soq__model *m, struct soq__hash *out, struct soq_error *err)
+int soq__model_fingerprint(const struct soq__gguf *gguf, struct soq__hash *out, struct soq_error *err)
 {
-    uint64_t header = m->gguf->data_offset; /* padded: a file without tensors may end before */
+    uint64_t header = gguf->data_offset; /* padded: a file without tensors may end before */
     struct soq__hasher h;
 
     if (!soq__hasher_init(&h))
         return soq__fail(err, SOQ_ENOMEM, "out of memory for the model's fingerprint");
-    soq__hasher_add(&h, m->gguf->map.data, header < m->gguf->map.size ? (size_t)header : m->gguf->map.size);
-    for (size_t i = 0; i < m->gguf->n_tensors; i++)
-        if (m->gguf->tensors[i].data)
-            add_tensor(&h, &m->gguf->tensors[i]);
+    soq__hasher_add(&h, gguf->map.data, header < gguf->map.size ? (size_t)header : gguf->map.size);
+    for (size_t i = 0; i < gguf->n_tensors; i++)
+        if (gguf->tensors[i].data)
+            add_tensor(&h, &gguf->tensors[i]);
     *out = soq__hasher_sum(&h);
     soq__hasher_done(&h);
     return 0;

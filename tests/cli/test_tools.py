@@ -7,12 +7,15 @@ import math
 import os
 import random
 import re
+import signal
 import stat
 import struct
+import subprocess
 import sys
+import time
 from array import array
 
-from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, Skip, golden, ids_text, main, needs_smollm, path, soquete, test
+from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, Skip, golden, ids_text, main, needs_smollm, path, soquete, start, test
 
 PEER_KEYS = {"engine", "model", "test", "depth", "fa", "tok_s", "best"}
 
@@ -206,6 +209,17 @@ def kvcalc_refuses():
 
 
 @test
+def kvcalc_of_what_cannot_be():
+    """kvcalc refuses what the runtime refuses, and knows codecs that are made for one model."""
+    for args in [["--codec=kvquant"], ["--decoding.drafter=self"]]:
+        result = soquete("kvcalc", "-m", LLAMA, "--policy=snapkv", "--kv.snapkv.capacity=64", "-c", 200, *args, rc=1)
+        assert "policy = snapkv" in result.err, result
+    for shape in [["-m", LLAMA], ["--layers", 2, "--kv-heads", 2, "--head-dim", 64]]:
+        group, = soquete("kvcalc", *shape, "--codec", "kvquant", "-c", 100, "--json").json()["groups"]
+        assert group["codec_k"] == "kvquant" and 3 < group["bits_per_number"] < 8, group
+
+
+@test
 def kvcalc_table():
     """the table names policy, codecs and every length."""
     out = soquete("kvcalc", "-m", LLAMA, "-c", "100,1000").out
@@ -245,6 +259,21 @@ def bench_formats():
     rows = list(csv.DictReader(io.StringIO(bench("--format", "csv").out)))
     assert [r["test"] for r in rows] == ["pp16", "tg8"] and all(float(r["best"]) >= float(r["mean"]) > 0 for r in rows)
     assert "| tg8 | 0 | 1 |" in bench("--no-memory", "--format", "md").out
+
+
+@test
+def bench_interrupted():
+    """Ctrl-C ends bench when it comes while the machine is measured, before the first test."""
+    process = start("bench", "-m", LLAMA, "--prompt", 16, "--gen", 0, "--reps", 64, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    caught = 0
+    while process.poll() is None and not caught >> (signal.SIGINT - 1) & 1:
+        time.sleep(0.01)
+        with open("/proc/%d/status" % process.pid) as f:
+            caught = int(re.search(r"SigCgt:\s*(\w+)", f.read())[1], 16)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (process.returncode, out, err)
 
 
 @test

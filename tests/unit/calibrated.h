@@ -19,7 +19,7 @@ static inline void calibrate_model(const char *model, const char *path, float re
     struct soq__hash hash;
     struct soq_error err = SOQ_ERROR_INIT;
 
-    cr_assert_eq(soq__model_fingerprint(f.model->engine->model, &hash, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__model_fingerprint(f.model->engine->model->gguf, &hash, &err), 0, "%s", err.text);
     memcpy(h.fingerprint, hash.bytes, sizeof h.fingerprint);
     for (uint32_t l = 0; l < h.n_layers; l++) {
         float *layer = layers + l * floats;
