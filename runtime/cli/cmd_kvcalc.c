@@ -118,7 +118,7 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
         .gguf = k->gguf,
         .lossy = soq__drafts_most(k->runtime->settings) > 0,
     };
-    int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, err);
+    int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, k->hparams.n_kv_heads, err);
 
     for (size_t i = 0; i < k->n_lengths; i++)
         p.context = k->lengths[i] > p.context ? (uint32_t)k->lengths[i] : p.context;
@@ -139,7 +139,7 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
         .hparams = &k->hparams,
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = k->policies.kv,
-        .layer_policy = {k->policies.of_layer[SOQ__KV_FULL], k->policies.of_layer[SOQ__KV_LOSSY]},
+        .head_policy = {k->policies.of[SOQ__KV_FULL], k->policies.of[SOQ__KV_LOSSY]},
         .codecs = k->codecs.kv,
         .layer_codecs = {k->codecs.of_layer[SOQ__KV_FULL], k->codecs.of_layer[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),

@@ -125,12 +125,19 @@ static int check_codec(const struct soq__kv_codec *codec, const struct soq__kv_p
 }
 
 static int check_layer(const struct soq__codecs *cs, const struct soq__policies *policies, enum soq__kv_view view,
-                       uint32_t layer, struct soq_error *err)
+                       uint32_t layer, uint32_t n_heads, struct soq_error *err)
 {
-    const struct soq__kv_policy *policy = &policies->kv[policies->of_layer[view][layer]];
-    int rc = check_codec(&cs->kv[cs->of_layer[view][layer].key], policy, layer, err);
+    const struct soq__kv_codec_pair *pair = &cs->of_layer[view][layer];
+    int rc = 0;
 
-    return rc ? rc : check_codec(&cs->kv[cs->of_layer[view][layer].value], policy, layer, err);
+    for (uint32_t h = 0; !rc && h < n_heads; h++) {
+        const struct soq__kv_policy *policy = &policies->kv[policies->of[view][(size_t)layer * n_heads + h]];
+
+        rc = check_codec(&cs->kv[pair->key], policy, layer, err);
+        if (!rc)
+            rc = check_codec(&cs->kv[pair->value], policy, layer, err);
+    }
+    return rc;
 }
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
@@ -150,7 +157,7 @@ static int init_layer(struct soq__codecs *cs, const struct soq__policies_params 
     rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_K, &pair->key, err);
     if (!rc)
         rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_V, &pair->value, err);
-    return rc || windowed ? rc : check_layer(cs, policies, view, layer, err);
+    return rc || windowed ? rc : check_layer(cs, policies, view, layer, p->hparams->n_kv_heads, err);
 }
 
 int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,

@@ -45,7 +45,7 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
         .lossy = e->drafting.on,
         .context = e->context,
     };
-    int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, err);
+    int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, params.hparams->n_kv_heads, err);
 
     if (!rc)
         rc = soq__policies_init(&e->policies, &params, err);
@@ -100,7 +100,7 @@ static struct soq__kv_layout_params layout_params(const struct soq__engine *e, c
         .hparams = &e->model->hparams,
         .block_tokens = (uint32_t)soq__settings_int(settings, "kv", "block_tokens"),
         .policies = e->policies.kv,
-        .layer_policy = {e->policies.of_layer[SOQ__KV_FULL], e->policies.of_layer[SOQ__KV_LOSSY]},
+        .head_policy = {e->policies.of[SOQ__KV_FULL], e->policies.of[SOQ__KV_LOSSY]},
         .codecs = e->codecs.kv,
         .layer_codecs = {e->codecs.of_layer[SOQ__KV_FULL], e->codecs.of_layer[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),

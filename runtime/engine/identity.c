@@ -63,11 +63,19 @@ static void write_codecs(const struct soq__engine *e, enum soq__kv_view view, st
     }
 }
 
+/* The policy of each layer, "0"; of each of its heads, "0/1/0", where they differ. */
 static void write_layers(const struct soq__engine *e, enum soq__kv_view view, struct soq_buf *out)
 {
+    uint32_t n_heads = e->layout.n_heads;
+
     soq__buf_puts(out, view == SOQ__KV_FULL ? "\nlayers =" : "\ndraft layers =");
-    for (uint32_t l = 0; l < e->layout.n_layers; l++)
-        soq__buf_printf(out, " %u", e->policies.of_layer[view][l]);
+    for (uint32_t l = 0; l < e->layout.n_layers; l++) {
+        const uint32_t *of = e->policies.of[view] + (size_t)l * n_heads;
+
+        soq__buf_printf(out, " %u", of[0]);
+        for (uint32_t h = 1; h < n_heads && e->policies.n_heads[of[0]] < n_heads; h++)
+            soq__buf_printf(out, "/%u", of[h]);
+    }
 }
 
 int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)

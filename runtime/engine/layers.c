@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "engine/place.h"
 
+/* ---- Values -------------------------------------------------------------------------------------------------------------- */
+
 static const struct {
     const char *word; /* "codec:" */
     const char *name;
@@ -96,6 +98,8 @@ static int read_value(struct soq__layer_rule *rule, const char *standard, struct
     return rc;
 }
 
+/* ---- Keys ---------------------------------------------------------------------------------------------------------------- */
+
 static int give_layer(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t layer, struct soq_error *err)
 {
     static const char *const names[] = {"a policy", "a codec for keys", "a codec for values"};
@@ -111,28 +115,76 @@ static int give_layer(struct soq__layer_rules *rules, const struct soq__layer_ru
     return 0;
 }
 
-/* The layers of "0-1,28-29". */
-static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t n_layers,
-                    struct soq_error *err)
+static int give_head(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t layer, uint32_t head,
+                     struct soq_error *err)
 {
-    const char *key = rule->key;
+    const struct soq__layer_rule **place = &rules->of_head[(size_t)layer * rules->n_heads + head];
+
+    if (*place)
+        return soq__fail(err, SOQ_EINVAL, "layer %u, head %u has already a policy, by the key %s", layer, head, (*place)->key);
+    *place = rule;
+    return 0;
+}
+
+/* The item of n bytes at the front of a list, "0-1" of "0-1,28-". */
+static int read_item(const char *list, size_t n, const char *what, uint32_t n_all, uint32_t *first, uint32_t *last,
+                     struct soq_error *err)
+{
+    char *item = soq__strndup(list, n);
+    bool good = item && soq__parse_range(item, n_all, first, last);
+
+    soq__free(item);
+    if (good)
+        return 0;
+    return soq__fail(err, SOQ_EINVAL, "\"%.*s\": expected FIRST-LAST, with %s 0 to %u, and commas between", (int)n, list, what,
+                     n_all - 1);
+}
+
+/* A layer, or the heads of it that a list names. */
+static int give(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, uint32_t layer, const char *heads,
+                struct soq_error *err)
+{
     int rc = 0;
 
-    while (!rc && *key) {
-        size_t n = strcspn(key, ",");
-        char *item = soq__strndup(key, n);
-        uint32_t first = 1, last = 0;
+    if (!heads)
+        return give_layer(rules, rule, layer, err);
+    do {
+        size_t n = strcspn(heads, ",");
+        uint32_t first, last;
 
-        if (!item || !soq__parse_layers(item, n_layers, &first, &last))
-            rc = soq__fail(err, SOQ_EINVAL, "\"%.*s\": expected FIRST-LAST, with layers 0 to %u, and commas between", (int)n,
-                           key, n_layers - 1);
-        soq__free(item);
-        for (uint32_t l = first; !rc && l <= last; l++)
-            rc = give_layer(rules, rule, l, err);
-        key += n + (key[n] == ',');
-    }
+        rc = read_item(heads, n, "heads", rules->n_heads, &first, &last, err);
+        for (uint32_t h = first; !rc && h <= last; h++)
+            rc = give_head(rules, rule, layer, h, err);
+        heads += n + (heads[n] == ',');
+    } while (!rc && *heads);
     return rc;
 }
+
+/* The layers of "0-1,28-29", the heads of "0-1,28-29/0,2". */
+static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule *rule, struct soq_error *err)
+{
+    const char *key = rule->key, *slash = strchr(key, '/'), *heads = slash ? slash + 1 : NULL;
+    int rc = 0;
+
+    if (heads && (rule->words[SOQ__LAYER_CODEC_K] || rule->words[SOQ__LAYER_CODEC_V]))
+        return soq__fail(err, SOQ_EINVAL,
+                         "heads can have a policy of their own, but no codec; give it to their layers, in the key %.*s",
+                         (int)(slash - key), key);
+    if (heads && !rule->words[SOQ__LAYER_POLICY])
+        return soq__fail(err, SOQ_EINVAL, "expected policy:NAME for the heads, with its options behind it");
+    do {
+        size_t n = strcspn(key, ",/");
+        uint32_t first, last;
+
+        rc = read_item(key, n, "layers", rules->n_layers, &first, &last, err);
+        for (uint32_t l = first; !rc && l <= last; l++)
+            rc = give(rules, rule, l, heads, err);
+        key += n + (key[n] == ',');
+    } while (!rc && *key && *key != '/');
+    return rc;
+}
+
+/* ---- All ----------------------------------------------------------------------------------------------------------------- */
 
 static size_t count_keys(const struct soq__settings *settings)
 {
@@ -145,19 +197,24 @@ static size_t count_keys(const struct soq__settings *settings)
 }
 
 int soq__layer_rules_init(struct soq__layer_rules *rules, const struct soq__settings *settings, uint32_t n_layers,
-                          struct soq_error *err)
+                          uint32_t n_heads, struct soq_error *err)
 {
     const char *standard = soq__settings_string(settings, "kv", "policy");
     const struct soq__setting *s;
     bool ok = true;
     int rc = 0;
 
-    *rules = (struct soq__layer_rules){.rules = soq__alloc_zero(count_keys(settings) + 1, sizeof *rules->rules)};
+    *rules = (struct soq__layer_rules){
+        .rules = soq__alloc_zero(count_keys(settings) + 1, sizeof *rules->rules),
+        .n_layers = n_layers,
+        .n_heads = n_heads,
+        .of_head = soq__alloc_zero((size_t)n_layers * n_heads, sizeof(struct soq__layer_rule *)),
+    };
     for (int part = 0; part < SOQ__LAYER_PARTS; part++) {
         rules->of[part] = soq__alloc_zero(n_layers, sizeof(struct soq__layer_rule *));
         ok = ok && rules->of[part];
     }
-    if (!rules->rules || !ok)
+    if (!rules->rules || !rules->of_head || !ok)
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && (s = soq__settings_at(settings, i)); i++) {
         struct soq__layer_rule *rule = &rules->rules[rules->n];
@@ -168,7 +225,7 @@ int soq__layer_rules_init(struct soq__layer_rules *rules, const struct soq__sett
         rules->n++;
         rc = read_value(rule, standard, err);
         if (!rc)
-            rc = read_key(rules, rule, n_layers, err);
+            rc = read_key(rules, rule, err);
         if (rc)
             soq__layer_rule_blame(rule, err);
     }
@@ -182,8 +239,16 @@ void soq__layer_rules_done(struct soq__layer_rules *rules)
             soq__free(rules->rules[i].words[part]);
         soq__free(rules->of[part]);
     }
+    soq__free(rules->of_head);
     soq__free(rules->rules);
     *rules = (struct soq__layer_rules){0};
+}
+
+const struct soq__layer_rule *soq__layer_rules_policy(const struct soq__layer_rules *rules, uint32_t layer, uint32_t head)
+{
+    const struct soq__layer_rule *rule = rules->of_head[(size_t)layer * rules->n_heads + head];
+
+    return rule ? rule : rules->of[SOQ__LAYER_POLICY][layer];
 }
 
 void soq__layer_rule_blame(const struct soq__layer_rule *rule, struct soq_error *err)

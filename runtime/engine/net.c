@@ -47,11 +47,11 @@ static int place_op(struct soq__placement *pl, uint32_t home, struct soq_op_desc
     return 0;
 }
 
-/* What attention has to do for the policy that rules the layer; NULL: a layer with the model's own window. */
-static uint32_t attention_flags(const struct soq__hparams *hp, const struct soq__kv_policy *policy)
+/* What attention has to do for a policy; NULL: in a layer with the model's own window. */
+static uint32_t policy_flags(const struct soq__kv_policy *policy)
 {
     const struct soq_kv_plan *plan = policy ? &policy->plan : NULL;
-    uint32_t flags = hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0;
+    uint32_t flags = 0;
 
     if (!plan || plan->window)
         flags |= SOQ_OPDESC_WINDOW;
@@ -66,19 +66,46 @@ static uint32_t attention_flags(const struct soq__hparams *hp, const struct soq_
     return flags;
 }
 
-/* The policy that rules a layer in a view; NULL: none, since the layer has a window of the model's own. */
-static const struct soq__kv_policy *policy_of(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer)
+/* The policy that rules a kv head in a view; NULL: none, since the layer has a window of the model's own. */
+static const struct soq__kv_policy *policy_of(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer,
+                                              uint32_t head)
 {
-    return soq__layer_is_windowed(&p->model->hparams, layer) ? NULL : &p->policies->kv[p->policies->of_layer[view][layer]];
+    const struct soq__hparams *hp = &p->model->hparams;
+
+    return soq__layer_is_windowed(hp, layer) ? NULL
+                                             : &p->policies->kv[p->policies->of[view][(size_t)layer * hp->n_kv_heads + head]];
+}
+
+/* ... and whether it picks the entries of its own. */
+static bool selects(const struct soq__kv_policy *policy)
+{
+    return policy && soq__kv_selects(policy);
 }
 
 /* The full view tells the mass that a policy of the lossy one wants. */
-static bool tells_other(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer)
+static bool tells_other(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer, uint32_t head)
 {
     const struct soq__kv_policy *other =
-        view == SOQ__KV_FULL && p->policies->of_layer[SOQ__KV_LOSSY] ? policy_of(p, SOQ__KV_LOSSY, layer) : NULL;
+        view == SOQ__KV_FULL && p->policies->of[SOQ__KV_LOSSY] ? policy_of(p, SOQ__KV_LOSSY, layer, head) : NULL;
 
     return other && soq__kv_weighs(other);
+}
+
+/* Attention in a layer: all that any of its heads needs, and the fewest heads that one call has. */
+static struct soq_op_desc attention_of(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer)
+{
+    const struct soq__hparams *hp = &p->model->hparams;
+    struct soq_op_desc desc = {.n_kv_heads = hp->n_kv_heads, .flags = hp->attn_softcap > 0 ? (uint32_t)SOQ_OPDESC_SOFTCAP : 0};
+
+    for (uint32_t h = 0; h < hp->n_kv_heads; h++) {
+        const struct soq__kv_policy *policy = policy_of(p, view, layer, h);
+
+        desc.flags |= policy_flags(policy) | (tells_other(p, view, layer, h) ? SOQ_OPDESC_MASS : 0u);
+        if ((policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS) || policy != policy_of(p, view, layer, 0))
+            desc.n_kv_heads = 1;
+    }
+    desc.n_heads = hp->n_heads / hp->n_kv_heads * desc.n_kv_heads;
+    return desc;
 }
 
 /* Attention and append go together: who attends holds the layer's cache. */
@@ -86,30 +113,24 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
                            struct soq__net_layer *l, struct soq_error *err)
 {
     const struct soq__hparams *hp = &p->model->hparams;
-    const struct soq__kv_policy *policy = policy_of(p, view, layer);
     const char *section = view == SOQ__KV_FULL ? "kv" : "draft";
-    uint32_t heads = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS ? 1 : hp->n_kv_heads;
+    struct soq_op_desc desc = attention_of(p, view, layer);
     struct soq__kv_group_layout stored = {0};
-    struct soq_op_desc desc;
+    uint32_t head = 0;
     int rc = soq__kv_planes_init(&stored, p->layout, view, layer, err);
 
     if (rc)
         return rc;
-    desc = (struct soq_op_desc){
-        .struct_size = sizeof desc,
-        .op = SOQ_OP_ATTENTION,
-        .head_dim_k = hp->head_dim_k,
-        .head_dim_v = hp->head_dim_v,
-        .n_heads = hp->n_heads / hp->n_kv_heads * heads,
-        .n_kv_heads = heads,
-        .key_format = stored.planes[0].format.kind,
-        .key_dtype = stored.planes[0].format.dtype,
-        .value_format = stored.planes[1].format.kind,
-        .value_dtype = stored.planes[1].format.dtype,
-        .flags = attention_flags(hp, policy) | (tells_other(p, view, layer) ? SOQ_OPDESC_MASS : 0u),
-        .packed_key = stored.packs ? &stored.packed[0].format : NULL,
-        .packed_value = stored.packs ? &stored.packed[1].format : NULL,
-    };
+    desc.struct_size = sizeof desc;
+    desc.op = SOQ_OP_ATTENTION;
+    desc.head_dim_k = hp->head_dim_k;
+    desc.head_dim_v = hp->head_dim_v;
+    desc.key_format = stored.planes[0].format.kind;
+    desc.key_dtype = stored.planes[0].format.dtype;
+    desc.value_format = stored.planes[1].format.kind;
+    desc.value_dtype = stored.planes[1].format.dtype;
+    desc.packed_key = stored.packs ? &stored.packed[0].format : NULL;
+    desc.packed_value = stored.packs ? &stored.packed[1].format : NULL;
     rc = soq__place(pl, l->home, view == SOQ__KV_FULL ? NULL : "lossy.attention", &desc, &l->views[view].at, err);
     if (rc && stored.packs)
         soq__fail_prefix(err,
@@ -117,11 +138,13 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
                          "one of [backend] use may have it, else use the codec f16: layer %u",
                          section, p->layout->codecs[stored.codecs.key].name, p->layout->codecs[stored.codecs.value].name,
                          layer);
-    if (rc && policy && policy->plan.needs)
+    while (head < hp->n_kv_heads && !selects(policy_of(p, view, layer, head)))
+        head++;
+    if (rc && head < hp->n_kv_heads)
         soq__fail_prefix(err,
                          "[%s] policy = %s selects entries, which needs more of a backend than attention; another one of "
                          "[backend] use may have it, else use the policy full or window: layer %u",
-                         section, policy->name, layer);
+                         section, policy_of(p, view, layer, head)->name, layer);
     return rc;
 }
 
@@ -132,7 +155,7 @@ static int place_views(struct soq__placement *pl, const struct soq__net_params *
     int rc = 0;
 
     for (int view = 0; !rc && view < SOQ__KV_VIEWS; view++)
-        if (p->policies->of_layer[view])
+        if (p->policies->of[view])
             rc = place_attention(pl, p, (enum soq__kv_view)view, layer, l, err);
     l->places.at[SOQ_OP_ATTENTION] = l->places.at[SOQ_OP_KV_APPEND] = (uint8_t)l->views[SOQ__KV_FULL].at;
     l->places.placed |= 1u << SOQ_OP_ATTENTION | 1u << SOQ_OP_KV_APPEND;

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "config/settings.h"
 
-bool soq__parse_layers(const char *text, uint32_t n_layers, uint32_t *first_out, uint32_t *last_out)
+bool soq__parse_range(const char *text, uint32_t n, uint32_t *first_out, uint32_t *last_out)
 {
     char *end;
     unsigned long first = strtoul(text, &end, 10), last = first;
@@ -19,13 +19,13 @@ bool soq__parse_layers(const char *text, uint32_t n_layers, uint32_t *first_out,
         return false;
     if (*end == '-') {
         text = end + 1;
-        last = *text ? strtoul(text, &end, 10) : n_layers - 1;
+        last = *text ? strtoul(text, &end, 10) : n - 1;
         if (!*text)
             end = (char *)(uintptr_t)text;
     }
     *first_out = (uint32_t)first;
     *last_out = (uint32_t)last;
-    return *end == '\0' && first <= last && last < n_layers;
+    return *end == '\0' && first <= last && last < n;
 }
 
 static int split_layers(struct soq__placement *p, const char *item, uint32_t n_layers, bool *named, struct soq_error *err)
@@ -34,7 +34,7 @@ static int split_layers(struct soq__placement *p, const char *item, uint32_t n_l
     uint32_t first, last, at;
     int rc;
 
-    if (!colon || !soq__parse_layers(colon + 1, n_layers, &first, &last))
+    if (!colon || !soq__parse_range(colon + 1, n_layers, &first, &last))
         return soq__fail(err, SOQ_EINVAL, "[backend] split: \"%s\": expected BACKEND:FIRST-LAST with layers 0 to %u", item,
                          n_layers - 1);
     rc = soq__exec_find(p->exec, item, (size_t)(colon - item), &at, err);

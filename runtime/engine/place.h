@@ -26,8 +26,8 @@ void soq__placement_done(struct soq__placement *p);
  * NULL. */
 int soq__place(struct soq__placement *p, uint32_t home, const char *tensor, const struct soq_op_desc *desc, uint32_t *at_out,
                struct soq_error *err);
-/* "first-last" or "first-" or "only"; false if it is none of these, or beyond the model's layers. */
-bool soq__parse_layers(const char *text, uint32_t n_layers, uint32_t *first_out, uint32_t *last_out);
+/* "first-last" or "first-" or "only"; false if it is none of these, or beyond n numbers. */
+bool soq__parse_range(const char *text, uint32_t n, uint32_t *first_out, uint32_t *last_out);
 /* A rule that matched nothing is a mistake: refused. */
 int soq__placement_check_used(const struct soq__placement *p, struct soq_error *err);
 

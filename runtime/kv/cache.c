@@ -64,12 +64,15 @@ static int group_init(struct soq__kv_cache *c, const struct soq__kv_cache_params
 /* Attention runs over one view: where a lossy one's policies want its mass, that of the full one serves. */
 static void choose_tellers(struct soq__kv_cache *c)
 {
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        for (uint32_t l = 0; c->groups[g].weighs && l < c->groups[g].layout->n_layers; l++) {
-            const struct soq__kv_part *part = soq__kv_teller(c->layout, g, l);
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        const struct soq__kv_group_layout *layout = c->groups[g].layout;
+
+        for (uint32_t i = 0; c->groups[g].weighs && i < layout->n_layers * layout->n_heads; i++) {
+            const struct soq__kv_part *part = soq__kv_teller(c->layout, g, i / layout->n_heads, i % layout->n_heads);
 
             c->groups[part ? part->group : g].tells = true;
         }
+    }
 }
 
 /* As many blocks as all sequences can ever hold; while survivors are copied a group holds them twice. */

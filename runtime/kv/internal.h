@@ -44,12 +44,12 @@ static inline uint64_t soq__kv_held_bytes(const struct soq__kv_seq *seq, uint32_
     return (sg->n_held - sg->n_packed) * layout->block_bytes + sg->n_packed * layout->packed_bytes;
 }
 
-/* Where the attention mass of layer l of group g is told: NULL: by the group itself. */
-static inline const struct soq__kv_part *soq__kv_teller(const struct soq__kv_layout *layout, uint32_t g, uint32_t l)
+/* Where the attention mass of head h of layer l of group g is told: NULL: by the group itself. */
+static inline const struct soq__kv_part *soq__kv_teller(const struct soq__kv_layout *layout, uint32_t g, uint32_t l, uint32_t h)
 {
     const struct soq__kv_group_layout *group = &layout->groups[g];
 
-    return group->view == SOQ__KV_FULL ? NULL : layout->parts + layout->first_part[group->layers[l]];
+    return group->view == SOQ__KV_FULL ? NULL : soq__kv_part_of(layout, SOQ__KV_FULL, group->layers[l], group->first_head + h);
 }
 
 /* ---- cache.c */

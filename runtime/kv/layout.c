@@ -135,32 +135,45 @@ static bool splits_heads(const struct soq__kv_policy *policy)
     return policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS;
 }
 
-/* What makes a layer share a group with others. */
+/* What makes heads of a layer share a group with those of others. */
 struct key {
     enum soq__kv_view view;
     enum soq_kv_group_kind kind;
     uint32_t owner, policy;
     struct soq__kv_codec_pair codecs;
+    uint32_t first_head, n_heads;
 };
-
-static struct key key_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer)
-{
-    bool windowed = soq__layer_is_windowed(p->hparams, layer);
-
-    return (struct key){
-        .view = view,
-        .kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL,
-        .owner = p->owners[view] ? p->owners[view][layer] : 0,
-        .policy = windowed                ? SOQ__KV_NO_POLICY
-                  : p->layer_policy[view] ? p->layer_policy[view][layer]
-                                          : 0,
-        .codecs = codecs_of(p, view, layer),
-    };
-}
 
 static const struct soq__kv_policy *policy_of(const struct soq__kv_layout_params *p, struct key key)
 {
     return key.policy == SOQ__KV_NO_POLICY ? NULL : &p->policies[key.policy];
+}
+
+/* What rules a head of a layer without a window of its own. */
+static uint32_t head_policy(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer, uint32_t head)
+{
+    return p->head_policy[view] ? p->head_policy[view][(size_t)layer * p->hparams->n_kv_heads + head] : 0;
+}
+
+/* Of the first heads from one of a layer's on: all that one group can hold. */
+static struct key key_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer, uint32_t first_head)
+{
+    bool windowed = soq__layer_is_windowed(p->hparams, layer);
+    struct key key = {
+        .view = view,
+        .kind = windowed ? SOQ_GROUP_WINDOW : SOQ_GROUP_FULL,
+        .owner = p->owners[view] ? p->owners[view][layer] : 0,
+        .policy = windowed ? SOQ__KV_NO_POLICY : head_policy(p, view, layer, first_head),
+        .codecs = codecs_of(p, view, layer),
+        .first_head = first_head,
+        .n_heads = 1,
+    };
+    uint32_t end = first_head + 1, all = p->hparams->n_kv_heads;
+
+    while (end < all && !splits_heads(policy_of(p, key)) && (windowed || head_policy(p, view, layer, end) == key.policy))
+        end++;
+    key.n_heads = end - first_head;
+    return key;
 }
 
 static bool same_codecs(struct soq__kv_codec_pair a, struct soq__kv_codec_pair b)
@@ -170,10 +183,21 @@ static bool same_codecs(struct soq__kv_codec_pair a, struct soq__kv_codec_pair b
 
 static bool is_like(const struct soq__kv_group_layout *g, const struct key *key)
 {
-    return g->kind == key->kind && g->owner == key->owner && g->policy == key->policy && same_codecs(g->codecs, key->codecs);
+    return g->kind == key->kind && g->owner == key->owner && g->policy == key->policy && same_codecs(g->codecs, key->codecs) &&
+           g->first_head == key->first_head && g->n_heads == key->n_heads;
 }
 
-/* The group of earlier layers like this one; n_groups if it is the first, or must stay alone. */
+/* Heads of the layer under the same policy as the key's. */
+static uint32_t count_ruled(const struct soq__kv_layout_params *p, struct key key, uint32_t layer)
+{
+    uint32_t n = 0;
+
+    for (uint32_t h = 0; h < p->hparams->n_kv_heads; h++)
+        n += key.policy == SOQ__KV_NO_POLICY || head_policy(p, key.view, layer, h) == key.policy;
+    return n;
+}
+
+/* The group of the same heads of earlier layers; n_groups if it is the first, or must stay alone. */
 static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key)
 {
     uint32_t g = 0;
@@ -186,7 +210,7 @@ static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq
 }
 
 static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key, uint32_t layer,
-                     uint32_t first_head, uint32_t n_heads, struct soq_error *err)
+                     struct soq_error *err)
 {
     const struct soq__kv_policy *policy = policy_of(p, key);
     struct soq__kv_group_layout *g = &layout->groups[layout->n_groups];
@@ -197,9 +221,10 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
         .view = key.view,
         .owner = key.owner,
         .policy = key.policy,
-        .is_split = splits_layers(policy),
-        .first_head = first_head,
-        .n_heads = n_heads,
+        .n_ruled = count_ruled(p, key, layer),
+        .is_split = splits_layers(policy) || key.n_heads < p->hparams->n_kv_heads,
+        .first_head = key.first_head,
+        .n_heads = key.n_heads,
         .window = policy ? policy->plan.window : p->hparams->window,
         .sinks = policy ? policy->plan.sinks : 0,
         .layers = soq__alloc_array(p->hparams->n_layers, sizeof *g->layers),
@@ -209,43 +234,48 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
     layout->n_groups++;
     rc = soq__kv_planes_init(g, p, key.view, layer, err);
     for (uint32_t i = 0; i < g->n_planes; i++)
-        g->planes[i].heads = g->packed[i].heads = n_heads;
+        g->planes[i].heads = g->packed[i].heads = key.n_heads;
     return rc;
 }
 
 /* Where the lossy view has the same of a layer as the full one: the same parts. */
-static bool share_layer(struct soq__kv_layout *layout, struct key key, uint32_t layer, uint32_t *at)
+static bool share_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, enum soq__kv_view view,
+                        uint32_t layer, uint32_t *at)
 {
-    const struct soq__kv_part *part = layout->parts + layout->first_part[layer];
+    uint32_t n;
+    const struct soq__kv_part *parts = soq__kv_parts(layout, SOQ__KV_FULL, layer, &n);
 
-    if (key.view == SOQ__KV_FULL || !is_like(&layout->groups[part->group], &key))
-        return false;
-    while (part < layout->parts + layout->first_part[layer + 1])
-        layout->parts[(*at)++] = *part++;
-    return true;
+    for (uint32_t i = 0; i < n && view != SOQ__KV_FULL; i++) {
+        struct key key = key_of(p, view, layer, parts[i].first_head);
+
+        if (!is_like(&layout->groups[parts[i].group], &key))
+            return false;
+    }
+    for (uint32_t i = 0; i < n && view != SOQ__KV_FULL; i++)
+        layout->parts[(*at)++] = parts[i];
+    return view != SOQ__KV_FULL;
 }
 
-/* Enters a layer: into the group of its like, or into new ones. */
+/* Enters a layer: into the groups of its like, or into new ones. */
 static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, enum soq__kv_view view,
                      uint32_t layer, struct soq_error *err)
 {
-    struct key key = key_of(p, view, layer);
     uint32_t *first = &layout->first_part[view * layout->n_layers + layer];
-    uint32_t all = p->hparams->n_kv_heads, each = splits_heads(policy_of(p, key)) ? 1 : all;
-    uint32_t g = group_like(layout, p, key), at = first[0];
 
-    first[1] = at;
-    if (share_layer(layout, key, layer, &first[1]))
+    first[1] = first[0];
+    if (share_layer(layout, p, view, layer, &first[1]))
         return 0;
-    for (uint32_t head = 0; head < all; head += each, g++, at++) {
-        int rc = g == layout->n_groups ? group_add(layout, p, key, layer, head, each, err) : 0;
+    for (uint32_t head = 0; head < p->hparams->n_kv_heads;) {
+        struct key key = key_of(p, view, layer, head);
+        uint32_t g = group_like(layout, p, key);
+        int rc = g == layout->n_groups ? group_add(layout, p, key, layer, err) : 0;
 
         if (rc)
             return rc;
-        layout->parts[at] = (struct soq__kv_part){g, layout->groups[g].n_layers, head, each};
+        layout->parts[first[1]++] = (struct soq__kv_part){g, layout->groups[g].n_layers, head, key.n_heads};
         layout->groups[g].layers[layout->groups[g].n_layers++] = layer;
+        head += key.n_heads;
     }
-    first[1] = at;
     return 0;
 }
 
@@ -318,7 +348,7 @@ static void number_pools(struct soq__kv_layout *layout)
 
 int soq__kv_layout_init(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
 {
-    uint32_t n_layers = p->hparams->n_layers, n_views = p->layer_policy[SOQ__KV_LOSSY] ? 2 : 1;
+    uint32_t n_layers = p->hparams->n_layers, n_views = p->head_policy[SOQ__KV_LOSSY] ? 2 : 1;
     size_t most = (size_t)n_views * n_layers * p->hparams->n_kv_heads;
     int rc = 0;
 

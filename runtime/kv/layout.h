@@ -2,9 +2,10 @@
  * without a backend.
  *
  * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner, policy and codecs:
- * where a policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Such
- * split groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB however finely layers are
- * split.
+ * where a policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Where
+ * kv heads of a layer have different policies each run of neighbours under one is in a group of its own, together with the same
+ * heads of other layers. Such split groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB
+ * however finely layers are split.
  *
  * Where a codec packs, a group has two classes of blocks, each with a pool: plain ones of the codecs' tail_dtype, which take
  * new entries, and packed ones. At n entries those blocks are packed that end at floor(n / grid) * grid - residual or below,
@@ -29,6 +30,7 @@ struct soq__kv_group_layout {
     enum soq__kv_view view; /* a group of the full one may serve the lossy one, too */
     uint32_t owner;         /* whoever computes the attention of its layers, as the caller numbers them */
     uint32_t policy;        /* index, or SOQ__KV_NO_POLICY */
+    uint32_t n_ruled;       /* kv heads of each layer under it, in this group and in others */
     struct soq__kv_codec_pair codecs;
     uint32_t pool, packed_pool; /* indices; the second where it packs */
     bool is_split;              /* one of many that could be one */
@@ -85,6 +87,17 @@ static inline const struct soq__kv_part *soq__kv_parts(const struct soq__kv_layo
     return layout->parts + first[0];
 }
 
+/* The part of a layer in a view that a kv head is in. */
+static inline const struct soq__kv_part *soq__kv_part_of(const struct soq__kv_layout *layout, enum soq__kv_view view,
+                                                         uint32_t layer, uint32_t head)
+{
+    const struct soq__kv_part *part = &layout->parts[layout->first_part[view * layout->n_layers + layer]];
+
+    while (head >= part->first_head + part->n_heads)
+        part++;
+    return part;
+}
+
 /* Of the lossy view: the full one's group serves both. */
 static inline bool soq__kv_is_shared(const struct soq__kv_layout *layout, const struct soq__kv_part *part)
 {
@@ -96,7 +109,7 @@ struct soq__kv_layout_params {
     uint32_t block_tokens;
     const struct soq__kv_policy *policies;
     /* By view. The lossy one is there if it has policies. */
-    const uint32_t *layer_policy[SOQ__KV_VIEWS]; /* [n_layers] index; NULL: all 0 */
+    const uint32_t *head_policy[SOQ__KV_VIEWS]; /* [n_layers][n_kv_heads] index; NULL: all 0 */
     const uint8_t *owners[SOQ__KV_VIEWS]; /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
     const struct soq__kv_codec *codecs;
     const struct soq__kv_codec_pair *layer_codecs[SOQ__KV_VIEWS]; /* [n_layers]; NULL: all 0 */

@@ -187,10 +187,10 @@ int soq__kv_mass_reserve(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_er
     return rc;
 }
 
-/* The group whose attention tells the mass of layer l of group g, and the layer in it. */
-static struct soq__kv_group *teller_of(const struct soq__kv_cache *c, uint32_t g, uint32_t l, uint32_t *layer_out)
+/* The group whose attention tells the mass of head h of layer l of group g, and the layer in it. */
+static struct soq__kv_group *teller_of(const struct soq__kv_cache *c, uint32_t g, uint32_t l, uint32_t h, uint32_t *layer_out)
 {
-    const struct soq__kv_part *part = soq__kv_teller(c->layout, g, l);
+    const struct soq__kv_part *part = soq__kv_teller(c->layout, g, l, h);
 
     *layer_out = part ? part->index : l;
     return &c->groups[part ? part->group : g];
@@ -206,7 +206,7 @@ static void add_line(struct soq__kv_seq *seq, uint32_t g, uint32_t line, bool un
 
     for (uint32_t l = 0; l < layout->n_layers; l++)
         for (uint32_t h = 0; h < layout->n_heads; h++) {
-            const struct soq__kv_group *teller = teller_of(c, g, l, &layer);
+            const struct soq__kv_group *teller = teller_of(c, g, l, h, &layer);
             uint32_t n_heads = teller->layout->n_heads, head = layout->first_head + h - teller->layout->first_head;
             const uint64_t *from =
                 teller->mass.host + ((size_t)(layer * c->mass_lines + line) * n_heads + head) * c->mass_stride;
@@ -223,11 +223,12 @@ static void add_line(struct soq__kv_seq *seq, uint32_t g, uint32_t line, bool un
 /* Brings what a group's sums are made of to the host. */
 static int fetch_for(struct soq__kv_cache *c, uint32_t g, struct soq_error *err)
 {
+    const struct soq__kv_group_layout *layout = c->groups[g].layout;
     uint32_t layer;
     int rc = 0;
 
-    for (uint32_t l = 0; !rc && l < c->groups[g].layout->n_layers; l++)
-        rc = fetch(c, teller_of(c, g, l, &layer), err);
+    for (uint32_t i = 0; !rc && i < layout->n_layers * layout->n_heads; i++)
+        rc = fetch(c, teller_of(c, g, i / layout->n_heads, i % layout->n_heads, &layer), err);
     return rc;
 }
 

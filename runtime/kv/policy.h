@@ -1,4 +1,4 @@
-/* One instance of a policy, as the cache asks it: several may rule different layers of a model. */
+/* One instance of a policy, as the cache asks it: several may rule different layers of a model, or kv heads of a layer. */
 #ifndef SOQ_KV_POLICY_H
 #define SOQ_KV_POLICY_H
 
@@ -6,7 +6,7 @@
 
 #include "soquete/plugin.h"
 
-#define SOQ__KV_POLICIES_MAX 16
+#define SOQ__KV_POLICIES_MAX 32      /* bits of a word (mass.c) */
 #define SOQ__KV_NO_POLICY UINT32_MAX /* layers with a window of the model's own, which policies leave alone */
 
 /* Views of the cache. Each holds the same tokens, in the same entries, in groups of its own. */

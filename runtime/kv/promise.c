@@ -86,8 +86,8 @@ struct selecting {
     const struct soq__kv_group_layout *group;
     const struct soq__kv_policy *policy;
     bool packed;             /* the class that is asked about */
-    uint32_t layer, n_heads; /* kv heads of the layer */
-    bool is_split;           /* the group holds some of them */
+    uint32_t layer, n_heads; /* kv heads of the layer under the policy */
+    bool is_split;           /* the group holds one of them, and each has a budget of its own */
     uint32_t base, n;        /* entries [base, n) are there */
 };
 
@@ -152,12 +152,13 @@ static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, 
         .packed = packed,
         .policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &params->policies[layout->policy],
         .layer = layout->layers[0],
-        .n_heads = params->layout->n_heads,
-        .is_split = layout->n_heads < params->layout->n_heads,
+        .n_heads = layout->n_ruled,
         .base = seq ? seq->groups[g].base : 0,
         .n = seq ? seq->n_committed : 0,
     };
     bool has_prompt = params->n_prompt > s.n;
+
+    s.is_split = s.policy && s.policy->plan.needs & SOQ_NEED_HEAD_BUDGETS && s.n_heads > 1;
 
     if (!s.policy || !soq__kv_selects(s.policy)) {
         uint32_t n = max_u32(params->n_prompt, s.n), blocks = masked_of_class(params, layout, packed, n, false);

@@ -8,15 +8,6 @@
 #include "kv/internal.h"
 #include "model/dequant.h"
 
-static const struct soq__kv_part *part_of(const struct soq__kv_layout *layout, uint32_t layer, uint32_t head)
-{
-    uint32_t i = layout->first_part[layer];
-
-    while (head >= layout->parts[i].first_head + layout->parts[i].n_heads)
-        i++;
-    return &layout->parts[i];
-}
-
 /* ---- Tiles --------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -109,7 +100,7 @@ int soq__kv_read(const struct soq__kv_seq *seq, uint32_t layer, uint32_t head, u
                  struct soq_error *err)
 {
     const struct soq__kv_cache *c = seq->cache;
-    const struct soq__kv_part *part = part_of(c->layout, layer, head);
+    const struct soq__kv_part *part = soq__kv_part_of(c->layout, SOQ__KV_FULL, layer, head);
     const struct soq__kv_seq_group *sg = &seq->groups[part->group];
     const struct soq__kv_tile_name name = {plane, part->index, head - part->first_head};
     size_t width = c->groups[part->group].layout->planes[plane].width;
@@ -133,7 +124,7 @@ int soq__kv_read(const struct soq__kv_seq *seq, uint32_t layer, uint32_t head, u
 
 const uint64_t *soq__kv_mass_of(const struct soq__kv_seq *seq, uint32_t layer, uint32_t head)
 {
-    const struct soq__kv_part *part = part_of(seq->cache->layout, layer, head);
+    const struct soq__kv_part *part = soq__kv_part_of(seq->cache->layout, SOQ__KV_FULL, layer, head);
     const struct soq__kv_seq_group *sg = &seq->groups[part->group];
     uint32_t n_heads = seq->cache->groups[part->group].layout->n_heads;
 

@@ -22,7 +22,7 @@ struct asking {
     const struct soq__kv_policy *policy;
     uint32_t policy_index, n;
     struct soq__kv_selected *selected;
-    uint32_t n_heads, head_dim, most; /* entries of a head, at most */
+    uint32_t n_heads, head_dim, most; /* kv heads of a layer under the policy; entries of a head, at most */
     struct soq_kv_head *heads;        /* [n_heads] */
     uint32_t *positions, *keep;       /* [n_heads][most] */
     double *mass;                     /* [n_heads][most]; NULL: not wanted */
@@ -56,11 +56,11 @@ static int read_keys(struct asking *a, const struct soq__kv_part *part, uint32_t
     return 0;
 }
 
-/* Fills what the policy sees of one head; `at` counts the layer's heads. */
-static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, struct soq_error *err)
+/* Fills what the policy sees of one head; `at` counts the layer's heads that it rules. */
+static int show_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, uint32_t at, struct soq_error *err)
 {
     const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
-    uint32_t at = part->first_head + head, n = a->n - sg->base;
+    uint32_t n = a->n - sg->base;
     size_t line = (size_t)part->index * part->n_heads + head, room = (size_t)at * a->most;
 
     a->heads[at] = (struct soq_kv_head){
@@ -108,16 +108,19 @@ static int check_slots(const struct soq_kv_head *h, uint32_t sinks, uint32_t n, 
 }
 
 /* Takes the answer for one head into the group's lists, which all have the length of the first. */
-static int take_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, struct soq_error *err)
+static int take_head(struct asking *a, const struct soq__kv_part *part, uint32_t head, uint32_t at, struct soq_error *err)
 {
     const struct soq__kv_group_layout *layout = a->seq->cache->groups[part->group].layout;
-    const struct soq_kv_head *h = &a->heads[part->first_head + head];
+    const struct soq_kv_head *h = &a->heads[at];
     struct soq__kv_selected *s = &a->selected[part->group];
     size_t lines = (size_t)layout->n_layers * layout->n_heads, line = (size_t)part->index * layout->n_heads + head;
     int rc = check_order(h, err);
 
     if (!rc && a->policy->plan.slot_positions && h->n_keep < h->n)
         rc = check_slots(h, a->policy->plan.sinks, a->n, err);
+    if (!rc && !(a->policy->plan.needs & SOQ_NEED_HEAD_BUDGETS) && h->n_keep != a->heads[0].n_keep)
+        rc = soq__fail(err, SOQ_EINVAL, "keeps %u entries where another head keeps %u; its plan asks for no such budgets",
+                       h->n_keep, a->heads[0].n_keep);
     if (rc)
         return rc;
     if (!s->keep) {
@@ -149,11 +152,34 @@ static int check_budget(const struct asking *a, uint32_t layer, struct soq_error
 
 /* ---- A layer, a policy, all ---------------------------------------------------------------------------------------------- */
 
-static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
+static bool rules(const struct asking *a, const struct soq__kv_part *part)
+{
+    return a->seq->cache->layout->groups[part->group].policy == a->policy_index;
+}
+
+/* What is done with a head under the policy, the at-th of its layer. */
+typedef int head_fn(struct asking *a, const struct soq__kv_part *part, uint32_t head, uint32_t at, struct soq_error *err);
+
+static int for_heads(struct asking *a, uint32_t layer, head_fn *fn, struct soq_error *err)
+{
+    uint32_t n, at = 0;
+    const struct soq__kv_part *part = soq__kv_parts(a->seq->cache->layout, a->policy->view, layer, &n);
+
+    for (; n--; part++)
+        for (uint32_t h = 0; h < part->n_heads && rules(a, part); h++) {
+            int rc = fn(a, part, h, at++, err);
+
+            if (rc)
+                return fail_for(a, layer, part->first_head + h, rc, err);
+        }
+    return 0;
+}
+
+/* `part`: the first one of the layer that the policy rules. */
+static int ask_layer(struct asking *a, uint32_t layer, const struct soq__kv_part *part, struct soq_error *err)
 {
     const struct soq__kv_layout *layout = a->seq->cache->layout;
-    uint32_t n_parts;
-    const struct soq__kv_part *first = soq__kv_parts(layout, a->policy->view, layer, &n_parts), *end = first + n_parts;
+    const struct soq__kv_seq_group *sg = &a->seq->groups[part->group];
     struct soq_kv_selection selection = {
         .struct_size = sizeof selection,
         .layer = layer,
@@ -164,41 +190,36 @@ static int ask_layer(struct asking *a, uint32_t layer, struct soq_error *err)
         .n_positions = a->n,
         .end_of_prompt = a->n == a->seq->n_prompt,
         .n_prompt = a->seq->n_prompt,
-        .n_queries = a->seq->groups[first->group].mass ? a->n - a->seq->groups[first->group].mass_from : 0,
+        .n_queries = sg->mass ? a->n - sg->mass_from : 0,
         .head_stride = sizeof *a->heads,
         .heads = a->heads,
         .scratch = a->scratch,
     };
     char *state = a->seq->policy_state;
-    int rc = 0;
+    int rc = for_heads(a, layer, show_head, err);
 
-    for (const struct soq__kv_part *part = first; part < end; part++)
-        for (uint32_t h = 0; h < part->n_heads; h++) {
-            rc = show_head(a, part, h, err);
-            if (rc)
-                return fail_for(a, layer, part->first_head + h, rc, err);
-        }
+    if (rc)
+        return rc;
     rc = a->policy->ops->select(a->policy->self, state ? state + a->policy->state_at : NULL, &selection, err);
     if (rc) {
         soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u", a->policy->name, a->n, layer);
         return rc;
     }
-    for (const struct soq__kv_part *part = first; part < end; part++)
-        for (uint32_t h = 0; h < part->n_heads; h++) {
-            rc = take_head(a, part, h, err);
-            if (rc)
-                return fail_for(a, layer, part->first_head + h, rc, err);
-        }
-    return check_budget(a, layer, err);
+    rc = for_heads(a, layer, take_head, err);
+    return rc ? rc : check_budget(a, layer, err);
 }
 
-static bool rules_layer(const struct asking *a, uint32_t layer)
+/* The first part of a layer that the policy rules; NULL: it rules none. */
+static const struct soq__kv_part *ruled_part(const struct asking *a, uint32_t layer)
 {
-    const struct soq__kv_layout *layout = a->seq->cache->layout;
+    uint32_t n;
+    const struct soq__kv_part *part = soq__kv_parts(a->seq->cache->layout, a->policy->view, layer, &n);
 
-    uint32_t n_parts;
-
-    return layout->groups[soq__kv_parts(layout, a->policy->view, layer, &n_parts)->group].policy == a->policy_index;
+    while (n && !rules(a, part)) {
+        part++;
+        n--;
+    }
+    return n ? part : NULL;
 }
 
 static void asking_done(struct asking *a)
@@ -220,11 +241,15 @@ static int asking_init(struct asking *a, struct soq_error *err)
     size_t entries;
     uint64_t scratch;
 
-    a->n_heads = c->layout->n_heads;
     a->head_dim = plane->width;
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        if (c->groups[g].layout->policy == a->policy_index && a->n - a->seq->groups[g].base > a->most)
-            a->most = a->n - a->seq->groups[g].base;
+    for (uint32_t g = 0; g < c->n_groups; g++) {
+        uint32_t held = a->n - a->seq->groups[g].base;
+
+        if (c->groups[g].layout->policy != a->policy_index)
+            continue;
+        a->n_heads = c->groups[g].layout->n_ruled;
+        a->most = held > a->most ? held : a->most;
+    }
     entries = (size_t)a->n_heads * a->most;
     scratch = a->policy->ops->scratch.fixed + a->policy->ops->scratch.per_entry * entries;
     a->heads = soq__alloc_array(a->n_heads, sizeof *a->heads);
@@ -250,9 +275,12 @@ static int ask_policy(struct soq__kv_seq *seq, uint32_t policy, uint32_t n, stru
 
     if (rc)
         return rc;
-    for (uint32_t l = 0; !rc && l < seq->cache->layout->n_layers; l++)
-        if (rules_layer(&a, l))
-            rc = ask_layer(&a, l, err);
+    for (uint32_t l = 0; !rc && l < seq->cache->layout->n_layers; l++) {
+        const struct soq__kv_part *part = ruled_part(&a, l);
+
+        if (part)
+            rc = ask_layer(&a, l, part, err);
+    }
     asking_done(&a);
     return rc;
 }

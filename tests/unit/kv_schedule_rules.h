@@ -100,24 +100,24 @@ static const struct soq_step_segment *segment_of(const struct soq_step_segment *
     return NULL;
 }
 
-static bool is_visible(const struct actor *a, uint32_t layer, const struct held *held, uint32_t e)
+static bool is_visible(const struct actor *a, uint32_t layer, uint32_t head, uint32_t e)
 {
     uint32_t len = a->seq.n_committed;
 
-    if (selects(layer))
-        return e + held->n >= len;
+    if (selects(layer, head))
+        return e + a->held[layer][head].n >= len;
     if (layer % 2 == 0)
         return e + WINDOW > len;
-    return layer_policy[layer] == FULL || e < SINKS || e + MASK > len;
+    return head_policy[layer][head] == FULL || e < SINKS || e + MASK > len;
 }
 
 /* An entry in a group whose positions count by slot stands for itself once its segment's rotation is applied. */
-static void check_rotation(uint32_t layer, const struct soq_step_segment *s, uint32_t e, uint32_t position)
+static void check_rotation(uint32_t policy, const struct soq_step_segment *s, uint32_t e, uint32_t position)
 {
-    if (layer % 2 && layer_policy[layer] == BY_SLOT)
+    if (kind_of(policy) == BY_SLOT)
         cr_assert_eq(position + (s->flags == SOQ_SEGMENT_ROTATE ? s->rotation : 0), e);
     else
-        cr_assert_eq(s->flags, layer % 2 && layer_policy[layer] == MASKED && e < SINKS ? SOQ_SEGMENT_ROLLING : 0);
+        cr_assert_eq(s->flags, policy == MASKED && e < SINKS ? SOQ_SEGMENT_ROLLING : 0);
 }
 
 /* Entries that the next row sees. */
@@ -131,17 +131,18 @@ static void check_contents(const struct actor *a)
         for (uint32_t at = layout.first_part[l]; at < layout.first_part[l + 1]; at++)
             for (uint32_t h = 0; h < layout.parts[at].n_heads; h++) {
                 const struct soq__kv_part *part = &layout.parts[at];
-                const struct held *held = &a->held[l][part->first_head + h];
+                uint32_t head = part->first_head + h;
+                const struct held *held = &a->held[l][head];
 
                 for (uint32_t e = 0; e < len; e++) {
                     const struct soq_step_segment *s = segment_of(segments, n, part->group, e);
-                    uint32_t position = selects(l) && s ? held->positions[e + held->n - len] : e;
+                    uint32_t position = selects(l, head) && s ? held->positions[e + held->n - len] : e;
 
-                    cr_assert(s || !is_visible(a, l, held, e), "layer %u: entry %u of %u is in no segment", l, e, len);
-                    cr_assert(!s || !selects(l) || is_visible(a, l, held, e));
-                    if (is_visible(a, l, held, e)) {
+                    cr_assert(s || !is_visible(a, l, head, e), "layer %u: entry %u of %u is in no segment", l, e, len);
+                    cr_assert(!s || !selects(l, head) || is_visible(a, l, head, e));
+                    if (is_visible(a, l, head, e)) {
                         check_entry(a, part, h, e, position);
-                        check_rotation(l, s, e, position);
+                        check_rotation(l % 2 ? head_policy[l][head] : FULL, s, e, position);
                     }
                 }
             }

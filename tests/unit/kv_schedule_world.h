@@ -15,7 +15,7 @@
 #define P 4u
 #define CONTEXT 48u
 #define N_SEQS 5
-#define N_LAYERS 12u
+#define N_LAYERS 16u
 #define N_HEADS 2u
 #define N_LINES (N_LAYERS * N_HEADS)
 #define GROUPS_MAX 16
@@ -33,22 +33,25 @@
 #define RESIDUAL 4u
 #define N_SLABS 2048
 
-enum { FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT, N_POLICIES };
+enum { FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT, LAST_ALONE, SLOT_ALONE, N_POLICIES };
 
-/* Even layers have the model's own window; the others: */
-static const uint32_t layer_policy[N_LAYERS] = {0, FULL, 0, BY_HEAD, 0, ALL_ROWS, 0, LAST_ROWS, 0, MASKED, 0, BY_SLOT};
+/* Even layers have the model's own window; the heads of the others: */
+static const uint32_t head_policy[N_LAYERS][N_HEADS] = {
+    [1] = {FULL, FULL},     [3] = {BY_HEAD, BY_HEAD},  [5] = {ALL_ROWS, ALL_ROWS},  [7] = {LAST_ROWS, LAST_ROWS},
+    [9] = {MASKED, MASKED}, [11] = {BY_SLOT, BY_SLOT}, [13] = {MASKED, LAST_ALONE}, [15] = {SLOT_ALONE, FULL}};
 
 /* How layers are stored: the keys' codec, the values'. */
 enum { PLAIN, PACKING, HOLDING_BACK, N_CODECS };
 #define ALL(codec)                                                                                                             \
     {                                                                                                                          \
-        codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec                                     \
+        codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec, codec         \
     }
 static const uint32_t layer_codecs[][N_LAYERS] = {
     ALL(PLAIN),
     ALL(PACKING),
     ALL(HOLDING_BACK),
-    {PLAIN, PACKING, PACKING, PLAIN, HOLDING_BACK, PACKING, PACKING, HOLDING_BACK, PLAIN, PACKING, PLAIN, PACKING},
+    {PLAIN, PACKING, PACKING, PLAIN, HOLDING_BACK, PACKING, PACKING, HOLDING_BACK, PLAIN, PACKING, PLAIN, PACKING, PLAIN,
+     PACKING, PLAIN, HOLDING_BACK},
 };
 static const uint32_t *stored_as; /* a line of these */
 
@@ -60,9 +63,15 @@ static uint32_t packed_to(uint32_t codec, uint32_t n)
     return codec == PLAIN || n / GRID * GRID < residual ? 0 : n / GRID * GRID - residual;
 }
 
-static bool selects(uint32_t layer)
+/* LAST_ALONE and SLOT_ALONE do for one head of a layer what the others do for both. */
+static uint32_t kind_of(uint32_t policy)
 {
-    return layer % 2 && layer_policy[layer] != FULL && layer_policy[layer] != MASKED;
+    return policy == LAST_ALONE ? LAST_ROWS : policy == SLOT_ALONE ? BY_SLOT : policy;
+}
+
+static bool selects(uint32_t layer, uint32_t head)
+{
+    return layer % 2 && head_policy[layer][head] != FULL && head_policy[layer][head] != MASKED;
 }
 
 static uint32_t state;
@@ -251,7 +260,7 @@ static void pack_block(uint32_t index, const struct soq_kv_pack_args *args, uint
 
     cr_assert(args->src[i] >> SOQ_BLOCK_CLASS_SHIFT == 0 && args->dst[i] >> SOQ_BLOCK_CLASS_SHIFT == 1);
     cr_assert_lt(args->skip[i], P);
-    cr_assert(selects(g->layers[0]) || !(anywhere || args->skip[i]));
+    cr_assert(selects(g->layers[0], g->first_head) || !(anywhere || args->skip[i]));
     for (uint32_t line = 0; line < g->n_layers * g->n_heads; line++)
         for (uint32_t e = args->skip[i]; e < P; e++) {
             cr_assert(anywhere || src[line][e].position == args->first_position[i] + e);
@@ -345,11 +354,14 @@ static int select_entries(void *self, void *policy_state, const struct soq_kv_se
     (void)policy_state;
     if (select_fails && s->layer == N_LAYERS - 1)
         return soq__fail(err, SOQ_EINVAL, "no selection today");
-    for (uint32_t head = 0; head < s->n_heads; head++) {
-        struct soq_kv_head *h = (struct soq_kv_head *)(void *)((char *)s->heads + (size_t)head * s->head_stride);
+    for (uint32_t head = 0, at = 0; head < N_HEADS; head++) {
+        struct soq_kv_head *h = (struct soq_kv_head *)(void *)((char *)s->heads + (size_t)at * s->head_stride);
 
-        check_head(policy, s, head, h);
-        keep_best(policy, h, capacity_of(policy, head));
+        if (head_policy[s->layer][head] != policy)
+            continue;
+        cr_assert_lt(at++, s->n_heads);
+        check_head(kind_of(policy), s, head, h);
+        keep_best(kind_of(policy), h, capacity_of(kind_of(policy), head));
     }
     return 0;
 }
@@ -357,18 +369,20 @@ static int select_entries(void *self, void *policy_state, const struct soq_kv_se
 static uint64_t budget(const void *self, uint32_t layer, uint32_t n, uint32_t n_prompt)
 {
     uint32_t policy = *(const uint32_t *)self;
+    uint64_t all = 0;
 
-    (void)layer;
     (void)n;
     (void)n_prompt;
-    return capacity_of(policy, 0) + capacity_of(policy, 1);
+    for (uint32_t head = 0; head < N_HEADS; head++)
+        all += head_policy[layer][head] == policy ? capacity_of(kind_of(policy), head) : 0;
+    return all;
 }
 
 /* Takes over what was kept, position by position, from the cache: that it is what the policy said is checked by contents. */
 static void note_kept(void *arg, const struct soq__kv_kept *kept)
 {
     (void)arg;
-    if (selects(kept->layer)) {
+    if (selects(kept->layer, kept->head)) {
         struct held *held = &committing->held[kept->layer][kept->head];
 
         held->n = kept->n_kept;
@@ -394,7 +408,7 @@ static int mask(void *self, void *policy_state, const struct soq_kv_commit *comm
 static const struct soq_kv_policy_ops full = {.struct_size = sizeof full};
 static const struct soq_kv_policy_ops masking = {.struct_size = sizeof masking, .on_commit = mask};
 static const struct soq_kv_policy_ops selecting = {.struct_size = sizeof selecting, .select = select_entries, .budget = budget};
-static uint32_t selves[N_POLICIES] = {FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT};
+static uint32_t selves[N_POLICIES] = {FULL, BY_HEAD, ALL_ROWS, LAST_ROWS, MASKED, BY_SLOT, LAST_ALONE, SLOT_ALONE};
 static const struct soq__kv_policy policies[N_POLICIES] = {
     {.ops = &full, .name = "full"},
     {.ops = &selecting,
@@ -413,6 +427,14 @@ static const struct soq__kv_policy policies[N_POLICIES] = {
     {.ops = &selecting,
      .self = &selves[BY_SLOT],
      .name = "by slot",
+     .plan = {.needs = SOQ_NEED_SELECTION, .every = EVERY, .sinks = SINKS, .slot_positions = 1}},
+    {.ops = &selecting,
+     .self = &selves[LAST_ALONE],
+     .name = "last rows, alone",
+     .plan = {.needs = SOQ_NEED_SELECTION | SOQ_NEED_MASS, .every = EVERY, .queries = QUERIES}},
+    {.ops = &selecting,
+     .self = &selves[SLOT_ALONE],
+     .name = "by slot, alone",
      .plan = {.needs = SOQ_NEED_SELECTION, .every = EVERY, .sinks = SINKS, .slot_positions = 1}},
 };
 
@@ -450,7 +472,7 @@ static void make_cache(uint64_t n_slabs)
         .hparams = &hp,
         .block_tokens = P,
         .policies = policies,
-        .layer_policy = {layer_policy},
+        .head_policy = {&head_policy[0][0]},
         .codecs = codecs,
         .layer_codecs = {pairs},
         .pack_grid = GRID,
@@ -473,7 +495,7 @@ static void make_cache(uint64_t n_slabs)
     cr_assert_eq(soq__kv_layout_init(&layout, &lp, &err), 0, "%s", err.text);
     cr_assert(layout.n_groups <= GROUPS_MAX && layout.n_pools <= POOLS_MAX);
     if (stored_as == layer_codecs[PLAIN])
-        cr_assert_eq(layout.n_groups, 8, "the model's window, one for each policy, and one more for a head");
+        cr_assert_eq(layout.n_groups, 12, "the model's window, one for each policy, one more for a head, four for heads apart");
     if (stored_as == layer_codecs[PLAIN])
         cr_assert_eq(layout.n_pools, 7);
     if (stored_as == layer_codecs[PACKING])

@@ -1,5 +1,5 @@
-/* A llama by the textbook, in double precision and with any mask: every row anew, no cache, no batches, no blocks. For tiny
- * models in F32 only. */
+/* A llama by the textbook, in double precision and with any mask in any head: every row anew, no cache, no batches, no blocks.
+ * For tiny models in F32 only. */
 #ifndef SOQ_TESTS_LLAMA_REFERENCE_H
 #define SOQ_TESTS_LLAMA_REFERENCE_H
 
@@ -9,8 +9,10 @@
 
 #include "model/model.h"
 
-/* Whether the row at position q sees position p <= q. */
-typedef bool reference_mask(uint32_t q, uint32_t p);
+enum { UNSEEN = -1 };
+
+/* What the row at position q sees of position p <= q in a kv head: UNSEEN, or how many positions the row stands before q. */
+typedef int reference_view(uint32_t head, uint32_t q, uint32_t p);
 
 /* y[rows] = W x */
 static inline void ref_matmul(const struct soq__gguf_tensor *w, const double *x, double *y)
@@ -35,7 +37,7 @@ static inline void ref_norm(const struct soq__gguf_tensor *w, double eps, const 
 }
 
 /* x[heads][head_dim]: neighbours are rotated. */
-static inline void ref_rope(double *x, uint32_t heads, uint32_t head_dim, double base, uint32_t position)
+static inline void ref_rope(double *x, uint32_t heads, uint32_t head_dim, double base, int position)
 {
     for (uint32_t h = 0; h < heads; h++)
         for (uint32_t i = 0; i < head_dim; i += 2) {
@@ -47,8 +49,20 @@ static inline void ref_rope(double *x, uint32_t heads, uint32_t head_dim, double
         }
 }
 
+/* q . k for a query of the row at some position, which stands `back` positions before it */
+static inline double ref_score(const struct soq__hparams *hp, int back, const double *q, const double *k)
+{
+    double turned[256], score = 0;
+
+    memcpy(turned, q, hp->head_dim_k * sizeof *q);
+    ref_rope(turned, 1, hp->head_dim_k, (double)hp->rope.base, -back);
+    for (uint32_t i = 0; i < hp->head_dim_k; i++)
+        score += turned[i] * k[i];
+    return score;
+}
+
 /* out[heads][d] for the row at position q; k and v: [positions][kv_heads][d] */
-static inline void ref_attention(const struct soq__hparams *hp, reference_mask *sees, uint32_t q_at, const double *q,
+static inline void ref_attention(const struct soq__hparams *hp, reference_view *sees, uint32_t q_at, const double *q,
                                  const double *k, const double *v, double *out)
 {
     uint32_t d = hp->head_dim_k, per = hp->n_heads / hp->n_kv_heads, row = hp->n_kv_heads * d;
@@ -58,13 +72,12 @@ static inline void ref_attention(const struct soq__hparams *hp, reference_mask *
 
         memset(out + h * d, 0, d * sizeof *out);
         for (uint32_t p = 0; p <= q_at; p++) {
-            double score = 0;
+            int back = sees(h / per, q_at, p);
+            double score;
 
-            if (!sees(q_at, p))
+            if (back == UNSEEN)
                 continue;
-            for (uint32_t i = 0; i < d; i++)
-                score += q[h * d + i] * k[p * row + h / per * d + i];
-            score = exp(score / sqrt(d));
+            score = exp(ref_score(hp, back, q + h * d, k + p * row + h / per * d) / sqrt(d));
             sum += score;
             for (uint32_t i = 0; i < d; i++)
                 out[h * d + i] += score * v[p * row + h / per * d + i];
@@ -75,7 +88,7 @@ static inline void ref_attention(const struct soq__hparams *hp, reference_mask *
 }
 
 /* One layer over all rows of x [n][width]. */
-static inline void ref_layer(const struct soq__model *m, uint32_t l, reference_mask *sees, uint32_t n, double *x)
+static inline void ref_layer(const struct soq__model *m, uint32_t l, reference_view *sees, uint32_t n, double *x)
 {
     const struct soq__hparams *hp = &m->hparams;
     const struct soq__gguf_tensor *const *w = m->layers[l].tensors;
@@ -87,9 +100,9 @@ static inline void ref_layer(const struct soq__model *m, uint32_t l, reference_m
         ref_norm(w[SOQ__W_ATTN_NORM], (double)hp->norm_eps, x + r * width, h);
         ref_matmul(w[SOQ__W_K], h, k + r * kv);
         ref_matmul(w[SOQ__W_V], h, v + r * kv);
-        ref_rope(k + r * kv, hp->n_kv_heads, hp->head_dim_k, (double)hp->rope.base, r);
+        ref_rope(k + r * kv, hp->n_kv_heads, hp->head_dim_k, (double)hp->rope.base, (int)r);
         ref_matmul(w[SOQ__W_Q], h, q);
-        ref_rope(q, hp->n_heads, hp->head_dim_k, (double)hp->rope.base, r);
+        ref_rope(q, hp->n_heads, hp->head_dim_k, (double)hp->rope.base, (int)r);
         ref_attention(hp, sees, r, q, k, v, a);
         ref_matmul(w[SOQ__W_O], a, o);
         for (uint32_t i = 0; i < width; i++)
@@ -109,7 +122,7 @@ static inline void ref_layer(const struct soq__model *m, uint32_t l, reference_m
 }
 
 /* logits[n][n_vocab] */
-static inline void reference_logits(const struct soq__model *m, reference_mask *sees, const int32_t *ids, uint32_t n,
+static inline void reference_logits(const struct soq__model *m, reference_view *sees, const int32_t *ids, uint32_t n,
                                     double *logits)
 {
     uint32_t width = m->hparams.dim[SOQ__DIM_EMBD], n_vocab = m->hparams.dim[SOQ__DIM_VOCAB];

@@ -18,6 +18,8 @@ static const char *const policies[][4] = {
     {"kv.policy=l2norm", "kv.l2norm.capacity=48"},
     {"kv.policy=observed", "kv.observed.capacity=48"},
     {"kv.policy=random", "kv.random.capacity=48"},
+    {"kv.policy=streaming", "kv.streaming.sinks=4", "kv.streaming.capacity=48", "kv.layers.0-/0=policy:full"},
+    {"kv.policy=snapkv", "kv.snapkv.capacity=48", "kv.snapkv.window=16", "kv.layers.1/1=policy:adakv capacity:48 window:16"},
 };
 #define N_POLICIES (sizeof policies / sizeof policies[0])
 

@@ -225,19 +225,21 @@ Test(engine_cache, window_is_full_while_it_holds)
     cr_expect(memcmp(full.ids + 120, window.ids + 120, 100 * sizeof *full.ids) != 0, "the window has no effect at all");
 }
 
-static bool sees_window(uint32_t q, uint32_t p)
+static int sees_window(uint32_t head, uint32_t q, uint32_t p)
 {
-    return p < SINKS || p + (CAPACITY - SINKS) > q;
+    (void)head;
+    return p < SINKS || p + (CAPACITY - SINKS) > q ? 0 : UNSEEN;
 }
 
-static bool sees_all(uint32_t q, uint32_t p)
+static int sees_all(uint32_t head, uint32_t q, uint32_t p)
 {
+    (void)head;
     (void)q;
     (void)p;
-    return true;
+    return 0;
 }
 
-static void expect_reference(const char *const *settings, reference_mask *sees, const char *what)
+static void expect_reference(const char *const *settings, reference_view *sees, const char *what)
 {
     struct fixture f = open_model(LLAMA, settings);
     struct soq__sequence *seq = new_sequence(&f);
@@ -351,16 +353,16 @@ Test(engine_cache, plans)
     static const struct soq_kv_policy_ops ops = {.struct_size = sizeof ops, .describe = describe};
     const struct soq__plugin_role role = {.role = SOQ_ROLE_KV_POLICY, .name = "fancy", .ops.kv_policy = &ops};
     const struct soq__role_instance policy = {.plugin = &role};
-    const struct soq__hparams hp = {.n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .head_dim_k = 8, .head_dim_v = 8};
+    const struct soq_kv_shape shape = {.struct_size = sizeof shape, .n_layers = 1, .context = 100, .block_tokens = 32};
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq_kv_plan out;
 
     plan = (struct soq_kv_plan){.struct_size = sizeof plan, .grid = 8};
-    cr_expect_eq(soq__policy_plan(&policy, &hp, 100, 32, &out, &err), 0, "%s", err.text);
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), 0, "%s", err.text);
     cr_expect_eq(out.grid, 8);
     plan.grid = 64; /* entries would outlive what was promised for them */
-    cr_expect_eq(soq__policy_plan(&policy, &hp, 100, 32, &out, &err), -SOQ_EUNSUPPORTED);
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), -SOQ_EUNSUPPORTED);
     cr_expect(strstr(err.text, "64"), "%s", err.text);
     plan = (struct soq_kv_plan){.struct_size = sizeof plan, .needs = SOQ_NEED_SELECTION};
-    cr_expect_eq(soq__policy_plan(&policy, &hp, 100, 32, &out, &err), -SOQ_EUNSUPPORTED);
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), -SOQ_EUNSUPPORTED);
 }
