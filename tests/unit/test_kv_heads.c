@@ -41,13 +41,14 @@ Test(kv_heads, rules)
 {
     struct fixture f =
         open_model(MODEL, (const char *[]){"kv.policy=full", "kv.window.capacity=40", "kv.streaming.capacity=40",
-                                           "kv.layers.1-/1,3-=policy:streaming", "kv.layers.2=policy:window",
+                                           "kv.layers.1-2/1,3-=policy:streaming", "kv.layers.2=policy:window",
                                            "kv.layers.3/0-2=policy:window sinks:2", "kv.layers.0/0-=policy:window", NULL});
 
     cr_expect_eq(f.model->engine->policies.n, 7);
     expect_policies(&f, 0, "window:4 window:4 window:4 window:4");
     expect_policies(&f, 1, "full:2 streaming:2 full:2 streaming:2");
     expect_policies(&f, 2, "window:2 streaming:2 window:2 streaming:2");
+    expect_policies(&f, 3, "window:3 window:3 window:3 full:1");
     close_model(&f);
 }
 
@@ -253,12 +254,12 @@ Test(kv_heads, their_own_heads)
 }
 
 /* Heads under policies of every kind, apart from each other: nothing but the text decides. */
-static const char *const mixes[][4] = {
+static const char *const mixes[][5] = {
     {"kv.policy=streaming", "kv.streaming.capacity=48", "kv.layers.0-/0,2=policy:full"},
     {"kv.layers.0-/1,3=policy:snapkv capacity:48 window:16", "kv.layers.1=policy:window capacity:40"},
     {"kv.layers.0-2/0,2-=policy:adakv capacity:48 window:8 when:always every:12", "kv.layers.3/3=policy:tova capacity:40"},
-    {"kv.policy=h2o", "kv.h2o.capacity=48", "kv.layers.0-/1=policy:streaming capacity:48 when:decode every:16",
-     "kv.layers.2/0=policy:full"},
+    {"kv.policy=h2o", "kv.h2o.capacity=48", "kv.h2o.recent=16",
+     "kv.layers.0-/1=policy:streaming capacity:48 when:decode every:16", "kv.layers.2/0=policy:full"},
 };
 #define N_MIXES (sizeof mixes / sizeof mixes[0])
 
@@ -267,7 +268,7 @@ Test(kv_heads, how_it_is_computed_is_no_matter, .timeout = 240)
     static const char *const variants[] = {"engine.chunk=1", "engine.chunk=11", "kv.block_tokens=8", "kv.block_tokens=128"};
 
     for (size_t i = 0; i < N_MIXES; i++) {
-        const char *settings[6] = {mixes[i][0], mixes[i][1], mixes[i][2], mixes[i][3]};
+        const char *settings[7] = {mixes[i][0], mixes[i][1], mixes[i][2], mixes[i][3], mixes[i][4]};
         struct outcome base = answer(settings), o;
         size_t n = 0;
 
@@ -319,7 +320,7 @@ Test(kv_heads, memory)
 {
     for (size_t i = 0; i < N_MIXES; i++) {
         const char *settings[] = {"kv.block_tokens=8", "kv.prefix_cache=off", mixes[i][0], mixes[i][1],
-                                  mixes[i][2],         mixes[i][3],           NULL};
+                                  mixes[i][2],         mixes[i][3],           mixes[i][4], NULL};
         struct fixture f = open_model(MODEL, settings);
         struct soq__engine *e = f.model->engine;
         struct soq__sequence *seq = new_sequence(&f);
