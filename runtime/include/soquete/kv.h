@@ -123,7 +123,7 @@ struct soq_kv_group_desc {
 /* The model's cache, as the policy may plan for it. */
 struct soq_kv_shape {
     uint32_t struct_size;
-    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim; /* heads of a layer: for a policy those that it rules */
     uint32_t context;      /* entries a sequence may have */
     uint32_t block_tokens; /* P */
     uint32_t model_window; /* the model's own sliding window, 0: none */
@@ -188,7 +188,7 @@ struct soq_kv_head {
 struct soq_kv_selection {
     uint32_t struct_size;
     uint32_t layer, n_layers;                /* of the model */
-    uint32_t n_heads, head_dim, group_heads; /* kv heads; query heads of each */
+    uint32_t n_heads, head_dim, group_heads; /* kv heads that it rules; query heads of each */
     uint32_t n_positions;                    /* tokens committed so far */
     uint32_t end_of_prompt;                  /* nonzero: the prompt ends here */
     uint32_t n_prompt;                       /* tokens up to the end of the latest prompt */
