@@ -124,9 +124,9 @@ struct soq_kv_group_desc {
 struct soq_kv_shape {
     uint32_t struct_size;
     uint32_t n_layers, n_heads, n_kv_heads, head_dim; /* heads of a layer: for a policy those that it rules */
-    uint32_t context;      /* entries a sequence may have */
-    uint32_t block_tokens; /* P */
-    uint32_t model_window; /* the model's own sliding window, 0: none */
+    uint32_t context;                                 /* entries a sequence may have */
+    uint32_t block_tokens;                            /* P */
+    uint32_t model_window;                            /* the model's own sliding window, 0: none */
     uint32_t head_dim_v;
     uint32_t rope_kind, n_rot; /* enum soq_rope_kind; 0: the model does not rotate */
     float rope_mscale;         /* as in soq_rope_table_args */
