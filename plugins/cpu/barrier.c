@@ -12,9 +12,7 @@
  * waiting what it gets of it: it would be taken from the processor in the middle of its work, and all others would wait for
  * that. */
 enum {
-    SPINS = 100, /* a few microseconds */
-    LINES = 4,   /* fetched in each */
-    BURST = 32,
+    SPINS = 100,   /* a few microseconds */
     YIELDS = 1000, /* half a millisecond where nobody else wants the processor */
 };
 
@@ -26,18 +24,7 @@ static void release(struct cpu_barrier *barrier, uint32_t generation)
         syscall(SYS_futex, &barrier->generation, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void fetch(struct cpu_ahead *ahead, int lines)
-{
-    for (int i = 0; i < lines && ahead->at < ahead->end; i++, ahead->at += 64)
-        vec_prefetch_l2(ahead->at);
-}
-
-void cpu_fetch_ahead(struct cpu_ahead *ahead)
-{
-    fetch(ahead, BURST);
-}
-
-void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count, struct cpu_ahead *ahead)
+void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count)
 {
     uint32_t generation = atomic_load(&barrier->generation);
 
@@ -48,12 +35,10 @@ void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count, struct cpu_ah
     for (int i = 0; i < SPINS + YIELDS; i++) {
         if (atomic_load_explicit(&barrier->generation, memory_order_acquire) != generation)
             return;
-        if (i < SPINS) {
-            fetch(ahead, LINES);
+        if (i < SPINS)
             vec_pause();
-        } else {
+        else
             sched_yield();
-        }
     }
     /* The last to arrive sees the sleeper, or the kernel sees the new generation: both accesses are sequentially consistent. */
     atomic_fetch_add(&barrier->sleepers, 1);

@@ -13,16 +13,7 @@ struct cpu_barrier {
     _Atomic uint32_t sleepers;
 };
 
-/* What a thread reads next of the weights, not yet asked for. */
-struct cpu_ahead {
-    const uint8_t *at, *end;
-};
-
-/* Zeroed memory is a barrier. Returns when `count` threads have arrived; a full fence. Who waits meanwhile fetches what lies
- * ahead into the second-level cache: memory would fall idle at every barrier otherwise. */
-void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count, struct cpu_ahead *ahead);
-
-/* Asks for the next lines, as many as can be under way at once: in front of work that leaves memory idle. */
-void cpu_fetch_ahead(struct cpu_ahead *ahead);
+/* Zeroed memory is a barrier. Returns when `count` threads have arrived; a full fence. */
+void cpu_barrier_wait(struct cpu_barrier *barrier, uint32_t count);
 
 #endif

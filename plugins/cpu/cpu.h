@@ -78,7 +78,6 @@ struct cpu_thread {
     struct cpu_barrier *barrier; /* of `count` threads */
     uint8_t *scratch;            /* [instance.scratch_bytes] */
     uint32_t *splits;            /* attention ops so far that ran in splits; the same in all threads */
-    struct cpu_ahead *ahead;     /* its share of the next product's weights */
 };
 
 struct cpu;

@@ -194,7 +194,7 @@ static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, 
         now = next;
         next = swap;
     }
-    cpu_barrier_wait(thread->barrier, thread->count, thread->ahead);
+    cpu_barrier_wait(thread->barrier, thread->count);
     for (uint64_t n = 0; cpu_item_select(item, n); n++) {
         item->store = room;
         room += partial_floats(item);
@@ -225,7 +225,7 @@ void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cp
     cpu_item_prepare(&item, cpu, args, thread);
     if (args->mass) {
         cpu_mass_clear(cpu, args, thread);
-        cpu_barrier_wait(thread->barrier, thread->count, thread->ahead);
+        cpu_barrier_wait(thread->barrier, thread->count);
     }
     if (in_splits(&item, thread->count))
         run_splits(&item, cpu->partials + (*thread->splits)++ % 2 * (CPU_PARTIAL_BYTES / sizeof(float)), taken, thread);

@@ -287,7 +287,6 @@ static void quantise(struct cpu *cpu, const struct soq_view *x, const struct cpu
 {
     uint64_t first, last;
 
-    cpu_fetch_ahead(thread->ahead);
     if (cpu_rounds_by_inputs(x->rows)) {
         cpu_share(thread, x->cols / CPU_BLOCK, &first, &last);
         quantise_part(cpu, x, 0, x->rows, first, last);
@@ -295,7 +294,7 @@ static void quantise(struct cpu *cpu, const struct soq_view *x, const struct cpu
         cpu_share(thread, x->rows, &first, &last);
         quantise_part(cpu, x, first, last, 0, x->cols / CPU_BLOCK);
     }
-    cpu_barrier_wait(thread->barrier, thread->count, thread->ahead);
+    cpu_barrier_wait(thread->barrier, thread->count);
 }
 
 /* A group's outputs for rows [row, row + n). */
