@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,22 +20,28 @@ static int fail_errno(const struct soq__outfile *f, const char *what, struct soq
 int soq__outfile_open(struct soq__outfile *f, const char *path, struct soq_error *err)
 {
     struct soq_buf name = SOQ_BUF_INIT;
+    char behind[PATH_MAX];
+    const char *target = realpath(path, behind) ? behind : path;
     struct stat there;
     int fd;
 
     *f = (struct soq__outfile){0};
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* a device would be replaced by the file */
         return soq__fail(err, SOQ_EINVAL, "cannot create %s: it is no regular file; name another", path);
-    soq__buf_printf(&name, "%s.XXXXXX", path);
-    *f = (struct soq__outfile){.path = soq__strdup(path), .temporary = soq__buf_steal(&name)};
-    if (!f->path || !f->temporary)
+    soq__buf_printf(&name, "%s.XXXXXX", target);
+    *f = (struct soq__outfile){.path = soq__strdup(path), .target = soq__strdup(target), .temporary = soq__buf_steal(&name)};
+    if (!f->path || !f->target || !f->temporary)
         return soq__fail(err, SOQ_ENOMEM, "%s: out of memory", path);
     fd = mkostemp(f->temporary, O_CLOEXEC);
-    if (fd >= 0 && !(f->stream = fdopen(fd, "wb")))
-        close(fd);
+    if (fd >= 0)
+        f->stream = fdopen(fd, "wb");
     if (f->stream)
         return 0;
     fail_errno(f, "create", err);
+    if (fd >= 0) {
+        close(fd);
+        unlink(f->temporary);
+    }
     soq__free(f->temporary);
     f->temporary = NULL;
     return -SOQ_EIO;
@@ -51,7 +58,7 @@ int soq__outfile_commit(struct soq__outfile *f, struct soq_error *err)
     bool ok = fflush(stream) == 0 && fsync(fileno(stream)) == 0;
 
     f->stream = NULL;
-    if ((fclose(stream) == 0 && ok) && rename(f->temporary, f->path) == 0) {
+    if ((fclose(stream) == 0 && ok) && rename(f->temporary, f->target) == 0) {
         soq__free(f->temporary);
         f->temporary = NULL;
         return 0;
@@ -66,6 +73,7 @@ void soq__outfile_discard(struct soq__outfile *f)
     if (f->temporary)
         unlink(f->temporary);
     soq__free(f->temporary);
+    soq__free(f->target);
     soq__free(f->path);
     *f = (struct soq__outfile){0};
 }

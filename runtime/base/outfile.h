@@ -1,4 +1,5 @@
-/* A file that is either there as a whole or not at all: written beside its place under another name, then renamed. */
+/* A file that is either there as a whole or not at all: written beside its place under another name, then renamed. A link stays
+ * one: it is the file behind it that is written. */
 #ifndef SOQ_BASE_OUTFILE_H
 #define SOQ_BASE_OUTFILE_H
 
@@ -10,7 +11,7 @@
 
 struct soq__outfile {
     FILE *stream;
-    char *path, *temporary; /* owned */
+    char *path, *target, *temporary; /* owned; target: path, or where the link points */
 };
 
 /* Messages name the path and the reason. After a failure of any call, discard. */

@@ -28,7 +28,8 @@ static const struct soq__opt opts[] = {
     SOQ__FLAG(struct trace_options, lines, "lines", 0,
               "A line for each layer and KV head, with a picture of where its entries lie."),
     SOQ__VALUE(SOQ__OPT_TEXT, struct trace_options, svg, "svg", 0, "OUT",
-               "Draw the last decision into OUT: positions from left to right, a line for each KV head of each layer."),
+               "Draw the last decision into OUT: positions from left to right, a line for each KV head of each layer. With "
+               "- it goes to standard output, instead of the table."),
     SOQ__FLAG(struct trace_options, json, "json", 0, "One JSON object for each decision."),
 };
 
@@ -151,6 +152,11 @@ static int print_all(const struct soq__trace_lines *lines, const struct trace_op
 
 /* ---- The picture */
 
+static bool to_output(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
 static int write_svg(const struct soq__trace_event *event, const char *path, struct soq_error *err)
 {
     struct soq_buf text = SOQ_BUF_INIT;
@@ -160,7 +166,9 @@ static int write_svg(const struct soq__trace_event *event, const char *path, str
     soq__trace_svg(event, &text);
     if (!soq__buf_ok(&text))
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory");
-    if (!rc && !(file = fopen(path, "we")))
+    else if (to_output(path))
+        soq__out_write(soq__buf_str(&text), text.len);
+    else if (!(file = fopen(path, "we")))
         rc = soq__fail(err, SOQ_EIO, "%s: %s", path, strerror(errno));
     if (file) {
         fwrite(soq__buf_str(&text), 1, text.len, file);
@@ -189,7 +197,7 @@ static int show(const char *path, const struct trace_options *o, struct soq_erro
 
     if (!rc && !lines.count)
         rc = soq__fail(err, SOQ_ENOTFOUND, "%s: no line is of that sequence, position, layer and head", path);
-    if (!rc)
+    if (!rc && !(o->svg && to_output(o->svg)))
         rc = print_all(&lines, o, err);
     if (!rc && o->svg) {
         struct soq__trace_event event = last_event(&lines);

@@ -1,8 +1,8 @@
 /* Blocks of one class of one KV group: allocated in slabs under a hard byte limit, reference-counted.
  *
- * A slab is as few blocks as make 2 MiB, so that it covers a huge page: keys and values of one head lie in pieces of some KiB, and
- * with small pages each piece is a walk of page tables. The lowest slab with room is filled first so that high slabs drain; an empty
- * slab goes back to the backend at once. References carry the class. Not thread-safe; called between steps only. */
+ * A slab is as few blocks as make 2 MiB, so that it covers a huge page: keys and values of one head lie in pieces of some KiB,
+ * and with small pages each piece is a walk of page tables. The lowest slab with room is filled first so that high slabs drain;
+ * an empty slab goes back to the backend at once. References carry the class. Not thread-safe; called between steps only. */
 #ifndef SOQ_KV_POOL_H
 #define SOQ_KV_POOL_H
 

@@ -1,5 +1,6 @@
 """soquete run: prompts, sampling, output, interruption."""
 import json
+import os
 import re
 import signal
 import subprocess
@@ -282,6 +283,11 @@ def session():
     raw = soquete("run", "-q", *args, "--raw", "--session", path("raw.session"), "kalomi").out
     soquete("run", "-q", *args, "--raw", "--session", path("raw.session"), "tenu")
     assert soquete("run", "-q", *args, "--raw", "kalomi").out == raw
+    link = path("link.session")
+    os.symlink("raw.session", link)
+    before = os.path.getsize(path("raw.session"))
+    soquete("run", "-q", *args, "--raw", "--session", link, "kalomi")
+    assert os.path.islink(link) and os.path.getsize(path("raw.session")) > before
     assert "no conversation" in soquete("run", *args, "--session", path("raw.session"), "hello", rc=2).err
 
 

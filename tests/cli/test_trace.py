@@ -131,6 +131,8 @@ def wrong_files():
     assert "expected one FILE" in soquete("trace", rc=2).err
     assert "--layer -1" in soquete("trace", "--layer", "-1", example(), rc=2).err
     assert "nodir" in soquete("trace", example(), "--svg", path("nodir/x.svg"), rc=1).err
+    piped = soquete("trace", example(), "--svg", "-").out
+    assert xml.fromstring(piped).tag.endswith("svg") and "SEQUENCE" not in piped
 
 
 # ---- What the engine writes
