@@ -10,7 +10,7 @@ from measure import run_main
 DEPTH = 6000
 
 CODECS = Comparison(
-    about=__doc__.splitlines()[0],
+    about=__doc__.split("\n\n")[0],
     kind="codec",
     base="f16",
     base_title="f16",

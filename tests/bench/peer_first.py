@@ -8,6 +8,8 @@ import os
 import sys
 import time
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 model, ids, threads = sys.argv[1], [int(i) for i in sys.argv[2].split(",")], int(sys.argv[3])
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the engine logs to stderr
 start = time.perf_counter()

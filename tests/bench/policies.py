@@ -18,7 +18,7 @@ def keeping(policy, *more):
 
 
 POLICIES = Comparison(
-    about=__doc__.splitlines()[0],
+    about=__doc__.split("\n\n")[0],
     kind="policy",
     base="full",
     base_title="full cache",
