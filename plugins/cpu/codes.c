@@ -4,8 +4,7 @@
 #include <math.h>
 
 enum {
-    WIDTH_MAX = 256, /* sums of products along a row fit into 32 bits */
-    LEVELS = 16,     /* of a codebook */
+    LEVELS = 16, /* of a codebook */
 };
 
 static uint32_t at_most(uint32_t n, uint32_t limit)
@@ -64,15 +63,16 @@ struct cpu_codes cpu_codes_of(const struct soq_kv_format *format, uint32_t role,
     uint32_t outer_group;
 
     if (format->kind == SOQ_FORMAT_PLAIN || format->kind == SOQ_FORMAT_OPAQUE || format->outliers || format->sketch_bits ||
-        format->bits == 0 || format->bits > 8 || format->group_tokens == 0 || format->group_dims == 0)
+        (format->dtype != SOQ_DTYPE_F16 && format->dtype != SOQ_DTYPE_F32) || format->bits == 0 || format->bits > 8 ||
+        format->group_tokens == 0 || format->group_dims == 0)
         return c;
     c.layout = kvtile_of(format, role, tokens, width);
     c.group_tokens = at_most(format->group_tokens, tokens);
     c.group_dims = at_most(format->group_dims, width);
     outer_group = key ? c.group_tokens : c.group_dims;
     c.folded = outer_group > 1;
-    c.usable = take_levels(&c, format) && tokens % CODES_STEP == 0 && c.layout.outer % CODES_STEP == 0 && width <= WIDTH_MAX &&
-               format->tile_bytes >= c.layout.bytes &&
+    c.usable = take_levels(&c, format) && tokens % CODES_STEP == 0 && c.layout.outer % CODES_STEP == 0 &&
+               width <= CODES_WIDTH_MAX && format->tile_bytes >= c.layout.bytes &&
                (c.folded == key ? whole_steps(c.group_tokens, tokens) : whole_steps(c.group_dims, width));
     if (format->rotation)
         c.usable &= format->rotation_dims && (format->rotation_dims & (format->rotation_dims - 1)) == 0 &&

@@ -7,7 +7,11 @@
 
 #include "kvtile.h"
 
-enum { CODES_PASSES = 2, CODES_STEP = 16 /* entries and dims are taken so many at a time */ };
+enum {
+    CODES_PASSES = 2,
+    CODES_STEP = 16,       /* entries and dims are taken so many at a time */
+    CODES_WIDTH_MAX = 256, /* numbers of a row: 256 products of 32639 (two digits) and 255 still fit into 32 bits */
+};
 
 /* A number of the kind E4M3 is scale * the float that its byte is, else it is scale * (sum over the passes of factor * (byte -
  * zero)) or, where there are minima, that of the only pass plus minimum + zero * scale: codes are counted from the middle one

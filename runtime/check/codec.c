@@ -124,6 +124,8 @@ static void try_format(struct codec *c)
                 f->dtype == SOQ_DTYPE_F32 || f->dtype == SOQ_DTYPE_F16 || f->dtype == SOQ_DTYPE_BF16 ||
                     f->kind == SOQ_FORMAT_OPAQUE,
                 "dtype %u is no float", f->dtype);
+    SOQ__EXPECT(c->kit, f->dtype != SOQ_DTYPE_BF16 || f->kind == SOQ_FORMAT_PLAIN || f->kind == SOQ_FORMAT_OPAQUE,
+                "scales are F16 or F32, not BF16");
     SOQ__EXPECT(c->kit, f->tail_dtype == SOQ_DTYPE_F32 || f->tail_dtype == SOQ_DTYPE_F16 || f->tail_dtype == SOQ_DTYPE_BF16,
                 "tail_dtype %u is no float", f->tail_dtype);
     SOQ__EXPECT(c->kit, f->kind != SOQ_FORMAT_PLAIN || f->tile_bytes >= c->n * element, "%lu bytes for %zu plain numbers",

@@ -31,6 +31,7 @@ static const struct soq__coder_spec specs[][2] = {
     {{"1 bit", AFFINE, 1, 1, 32, 0, 0, F16, NULL}, {"3 bits", AFFINE, 3, 1, 32, 1, 0, F16, NULL}},
     {{"fp8 by tile", SOQ_FORMAT_E4M3, 8, 0, 0, 0, 0, F32, NULL}, {"fp8", SOQ_FORMAT_E4M3, 8, 1, 32, 0, 0, F16, NULL}},
     {{"4-bit codebook", BOOK, 4, 1, 0, 0, HS, F16, codebook4}, {"3-bit codebook", BOOK, 3, 1, 0, 0, HS, F32, codebook3}},
+    {{"2 bits, a scale a row", AFFINE, 2, 1, 0, 0, 0, F16, NULL}, {"4 bits, a scale a row", AFFINE, 4, 1, 0, 1, 0, F16, NULL}},
     {{"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F32, NULL}, {"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F16, NULL}},
     {{"int8", AFFINE, 8, 1, 32, 1, 0, F16, NULL}, {"plain", SOQ_FORMAT_PLAIN, 0, 0, 0, 0, 0, F16, NULL}},
     {{"plain", SOQ_FORMAT_PLAIN, 0, 0, 0, 0, 0, F32, NULL}, {"4 bits", AFFINE, 4, 1, 32, 0, H, F16, NULL}},
@@ -40,7 +41,7 @@ static const struct soq__coder_spec specs[][2] = {
 static const struct soq__cache_shape shapes[] = {
     {9, 3, 64, 64, 2, 32, F16, 0, 0, 0, false},  {4, 1, 128, 64, 2, 64, F16, 0, 70, 9, true},
     {2, 2, 32, 32, 1, 16, F32, 5, 0, 0, false},  {2, 1, 96, 160, 1, 128, F16, 0, 0, 0, false},
-    {40, 2, 32, 32, 1, 32, F16, 0, 0, 0, false}, {4, 2, 20, 12, 2, 8, F32, 0, 33, 2, false},
+    {40, 2, 32, 32, 1, 32, F16, 0, 0, 0, false}, {4, 2, 20, 12, 2, 16, F32, 0, 33, 2, false},
     {3, 1, 64, 64, 1, 32, F16, 0, 40, 3, false},
 };
 

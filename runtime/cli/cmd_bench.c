@@ -425,7 +425,7 @@ static int bench(struct bench *b, struct soq_runtime *runtime, struct soq_error 
 
     if (!rc)
         rc = soq__cli_no_prefixes(runtime, err);
-    if (b->options->profile)
+    if (!rc && b->options->profile)
         soq__cli_profile(runtime);
     if (!rc)
         rc = soq__cli_model(runtime, 0, &b->model, err);

@@ -131,8 +131,11 @@ static int read_item(const char *list, size_t n, const char *what, uint32_t n_al
                      struct soq_error *err)
 {
     char *item = soq__strndup(list, n);
-    bool good = item && soq__parse_range(item, n_all, first, last);
+    bool good;
 
+    if (!item)
+        return soq__fail(err, SOQ_ENOMEM, "out of memory");
+    good = soq__parse_range(item, n_all, first, last);
     soq__free(item);
     if (good)
         return 0;
@@ -150,7 +153,7 @@ static int give(struct soq__layer_rules *rules, const struct soq__layer_rule *ru
         return give_layer(rules, rule, layer, err);
     do {
         size_t n = strcspn(heads, ",");
-        uint32_t first, last;
+        uint32_t first = 1, last = 0;
 
         rc = read_item(heads, n, "heads", rules->n_heads, &first, &last, err);
         for (uint32_t h = first; !rc && h <= last; h++)
@@ -174,7 +177,7 @@ static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule
         return soq__fail(err, SOQ_EINVAL, "expected policy:NAME for the heads, with its options behind it");
     do {
         size_t n = strcspn(key, ",/");
-        uint32_t first, last;
+        uint32_t first = 1, last = 0;
 
         rc = read_item(key, n, "layers", rules->n_layers, &first, &last, err);
         for (uint32_t l = first; !rc && l <= last; l++)

@@ -4,8 +4,8 @@
  * A group is a set of layers whose (layer, head) all hold equally many entries, of the same kind, owner, policy and codecs:
  * where a policy may keep different numbers by layer each layer is a group of its own, where it may by head each kv head. Where
  * kv heads of a layer have different policies each run of neighbours under one is in a group of its own, together with the same
- * heads of other layers. Such split groups of one shape and owner take their blocks from one pool, so that a slab stays 2 MiB
- * however finely layers are split.
+ * heads of other layers. Such split groups of one shape and owner take their blocks from one pool, so that a slab stays about
+ * 2 MiB however finely layers are split.
  *
  * Where a codec packs, a group has two classes of blocks, each with a pool: plain ones of the codecs' tail_dtype, which take
  * new entries, and packed ones. At n entries those blocks are packed that end at floor(n / grid) * grid - residual or below,

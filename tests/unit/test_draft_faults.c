@@ -6,8 +6,7 @@
 #define GQA "kv-golden/models/gqa.gguf"
 #define LLAMA256 "golden/llama256/model-q4_k.gguf"
 
-/* ---- A backend that fails at a call ----------------------------------------------------------------------------------------
- */
+/* ---- A backend that fails at a call -------------------------------------------------------------------------------------- */
 
 static struct fault {
     struct soq_backend_ops ops;
@@ -174,7 +173,7 @@ Test(draft_faults, another_backend, .timeout = 120)
 
 /* ---- Memory -------------------------------------------------------------------------------------------------------------- */
 
-Test(draft_faults, allocations, .timeout = 120)
+Test(draft_faults, allocations, .timeout = 300)
 {
     for (size_t how = 0; how < N_HOWS; how++) {
         struct fixture f = open_how(how, NULL);

@@ -7,7 +7,7 @@
 #include "tests/unit/calibrated.h"
 #include "tests/unit/combination.h"
 
-#define N_DRAWS 64 /* under ThreadSanitizer, which takes fifty times as long, 6 */
+#define N_DRAWS 64
 
 static const char *const models[] = {"golden/llama/model.gguf", "golden/gemma3/model.gguf", "golden/llama256/model-q4_k.gguf"};
 enum { N_MODELS = sizeof models / sizeof models[0] };
@@ -271,21 +271,19 @@ static void make_calibrations(void)
 
 Test(stacking, whatever_goes_together, .timeout = 600)
 {
-    uint32_t n_draws = getenv("SOQ_TEST_SHORT") ? 6 : N_DRAWS;
     struct counts n = {0};
     int64_t live;
 
     make_calibrations();
     live = soq__alloc_live();
-    for (uint32_t i = 0; i < n_draws; i++) {
+    for (uint32_t i = 0; i < N_DRAWS; i++) {
         state = 1 + i * 7919;
         combine(&n);
     }
     for (uint32_t m = 0; m < N_MODELS; m++)
         unlink(calibrations[m]);
     cr_expect_eq(soq__alloc_live(), live);
-    printf("of %u drawn: %u go together, %u drafting, %u packing, %u selecting, %u with a prefix index\n", n_draws, n.run,
+    printf("of %u drawn: %u go together, %u drafting, %u packing, %u selecting, %u with a prefix index\n", N_DRAWS, n.run,
            n.drafting, n.packing, n.selecting, n.indexed);
-    cr_expect(n_draws < N_DRAWS ||
-              (n.run > n_draws / 2 && n.drafting > 9 && n.packing > 30 && n.selecting > 20 && n.indexed > 20));
+    cr_expect(n.run > N_DRAWS / 2 && n.drafting > 9 && n.packing > 30 && n.selecting > 20 && n.indexed > 20);
 }

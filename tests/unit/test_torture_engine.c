@@ -31,7 +31,8 @@ static int listen(void *ctx, const struct soq_event *event)
 static int create_runtime(struct scene *s, struct soq_error *err)
 {
     const char *dirs[] = {getenv("SOQ_TEST_PLUGINS"), NULL};
-    const char *settings[] = {"backend.cpu.threads=1", "kv.block_tokens=8", "engine.step_tokens=16", NULL};
+    const char *settings[] = {"backend.cpu.threads=1", "kv.block_tokens=8", "engine.step_tokens=16",
+                              "kv.layers.0/0=policy:full", NULL};
     struct soq_runtime_params p = SOQ_RUNTIME_PARAMS_INIT;
 
     p.config = "/dev/null";

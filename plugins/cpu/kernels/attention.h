@@ -22,7 +22,7 @@ enum {
 };
 
 enum {
-    FOLD_MAX = 256,                       /* numbers along an axis of a packed tile that are taken at once */
+    FOLD_MAX = CODES_WIDTH_MAX,           /* numbers along an axis of a packed tile that are taken at once */
     DIGIT_GROUPS = FOLD_MAX / CODES_STEP, /* of a row */
 };
 

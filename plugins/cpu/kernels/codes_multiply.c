@@ -66,7 +66,7 @@ static void find_sources(const struct products *p, uint32_t per_byte, struct sou
         for (uint32_t q = 0; q < run->n_quads; q += per_byte, at += stride)
             s->rows[s->n++] = (struct source){at, at + run->ahead};
     }
-    s->n_group = p->group_quads ? p->group_quads / per_byte : s->n;
+    s->n_group = p->group_quads ? kvtile_ceil(p->group_quads, per_byte) : s->n;
 }
 
 /* ---- Products ------------------------------------------------------------------------------------------------------------ */

@@ -98,13 +98,13 @@ VEC_INLINE vi vi_keep(vi v)
     return v;
 }
 
-/* A hint that the line at p will be wanted soon, */
+/* Hints that the line at p will be wanted: soon, in the first-level cache; */
 VEC_INLINE void vec_prefetch(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T0);
 }
 
-/* or later: in the second-level cache. */
+/* later, in the second-level one. */
 VEC_INLINE void vec_prefetch_l2(const void *p)
 {
     _mm_prefetch(p, _MM_HINT_T1);

@@ -174,13 +174,13 @@ VEC_INLINE vi vi_keep(vi v)
     return v;
 }
 
-/* A hint that the line at p will be wanted soon, */
+/* Hints that the line at p will be wanted: soon, in the first-level cache; */
 VEC_INLINE void vec_prefetch(const void *p)
 {
     __builtin_prefetch(p);
 }
 
-/* or later: in the second-level cache. */
+/* later, in the second-level one. */
 VEC_INLINE void vec_prefetch_l2(const void *p)
 {
     __builtin_prefetch(p, 0, 2);
