@@ -86,14 +86,14 @@ VEC_INLINE int32_t fold_row(const float *x, const float *fold, size_t n, float *
  * high one. Digits of seven bits are moved there. */
 VEC_INLINE int32_t split_row(uint32_t bits, const float *product, float factor, size_t n, int8_t *digits, size_t row_bytes)
 {
-    const int32_t up = 32 - (int32_t)bits, base = 0x4b400000;
-    vi sum = vi_splat(0);
+    const int32_t up = 32 - (int32_t)bits;
+    vi sum = vi_splat(0), base = vi_splat(0x4b400000), half = vi_splat(1 << (bits - 1));
 
     for (size_t k = 0; k < n; k += CPU_LANES) {
         vi whole = (vi)vf_madd(vf_load(product + k), vf_splat(factor), vf_splat(0x1.8p23f)) - base;
 
         sum += whole;
-        vi_store_i8(digits + k, (whole + (1 << (bits - 1))) >> (int32_t)bits);
+        vi_store_i8(digits + k, (whole + half) >> (int32_t)bits);
         vi_store_i8(digits + row_bytes + k, bits == 8 ? whole : whole << up >> up);
     }
     return vi_sum(sum);
