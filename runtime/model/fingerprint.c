@@ -5,13 +5,15 @@
 
 #define SAMPLE 1024 /* bytes */
 
-static void add_tensor(struct soq__hasher *h, const struct soq__gguf_tensor *t)
+/* Lets go what it mapped: of a file in the page cache the kernel may map two megabytes for each sample. */
+static void add_tensor(struct soq__hasher *h, const struct soq__gguf *gguf, const struct soq__gguf_tensor *t)
 {
     uint64_t n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
     const uint64_t starts[] = {0, (t->bytes - n) / 2, t->bytes - n};
 
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
         soq__hasher_add(h, (const char *)t->data + starts[i], (size_t)n);
+    soq__gguf_tensor_drop(gguf, t);
 }
 
 int soq__model_fingerprint(const struct soq__gguf *gguf, struct soq__hash *out, struct soq_error *err)
@@ -24,7 +26,7 @@ int soq__model_fingerprint(const struct soq__gguf *gguf, struct soq__hash *out, 
     soq__hasher_add(&h, gguf->map.data, header < gguf->map.size ? (size_t)header : gguf->map.size);
     for (size_t i = 0; i < gguf->n_tensors; i++)
         if (gguf->tensors[i].data)
-            add_tensor(&h, &gguf->tensors[i]);
+            add_tensor(&h, gguf, &gguf->tensors[i]);
     *out = soq__hasher_sum(&h);
     soq__hasher_done(&h);
     return 0;

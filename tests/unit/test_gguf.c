@@ -1,10 +1,12 @@
 /* The GGUF reader: what it reads, and what it says of files that are damaged, hostile or something else. */
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <math.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "model/fingerprint.h"
 #include "model/gguf.h"
 
 #include "gguf_build.h"
@@ -445,6 +447,39 @@ Test(gguf, a_real_file)
     before = ((const unsigned char *)t->data)[t->bytes / 2];
     soq__gguf_tensor_drop(g, t);
     cr_expect_eq(((const unsigned char *)t->data)[t->bytes / 2], before, "dropped pages are read again from the file");
+    soq__gguf_close(g);
+}
+
+/* Bytes of the file that are mapped into this process. */
+static uint64_t resident(const char *path)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    uint64_t kib = 0;
+
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof line, f))
+        if (strstr(line, path))
+            while (fgets(line, sizeof line, f) && sscanf(line, "Rss: %" SCNu64, &kib) != 1)
+                continue;
+    fclose(f);
+    return kib << 10;
+}
+
+/* A process that took a fingerprint holds no more of the file than its header, and the pages at the borders of tensors. */
+Test(gguf, a_fingerprint)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__gguf *g = NULL;
+    struct soq__hash hash, again;
+    uint64_t most;
+
+    cr_assert_eq(soq__gguf_open(soq__test_data("golden/llama256/model.gguf"), &g, &err), 0, "%s", err.text);
+    most = soq__gguf_data_offset(g) + (soq__gguf_n_tensors(g) + 2) * (uint64_t)sysconf(_SC_PAGESIZE);
+    cr_expect_eq(soq__model_fingerprint(g, &hash, &err), 0, "%s", err.text);
+    cr_expect_leq(resident("golden/llama256/model.gguf"), most);
+    cr_expect_eq(soq__model_fingerprint(g, &again, &err), 0, "%s", err.text);
+    cr_expect_arr_eq(hash.bytes, again.bytes, sizeof hash.bytes);
     soq__gguf_close(g);
 }
 
