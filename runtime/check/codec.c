@@ -3,10 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "check/coder.h"
 #include "check/kit.h"
-#include "check/reference.h"
 #include "check/table.h"
-#include "model/dequant.h"
 
 static const uint32_t tokens[] = {1, 4, 16, 32, 128}, widths[] = {1, 7, 8, 20, 64, 80, 128, 256};
 
@@ -91,25 +90,13 @@ static bool has_layout(const struct soq_kv_format *f)
     return f->kind == SOQ_FORMAT_AFFINE || f->kind == SOQ_FORMAT_CODEBOOK || f->kind == SOQ_FORMAT_E4M3;
 }
 
-static uint64_t divide_up(uint64_t n, uint64_t by)
+/* What the kit makes of the format. */
+static struct soq__coder coder_of(const struct codec *c)
 {
-    return (n + by - 1) / by;
-}
+    struct soq__coder coder;
 
-/* Of a tile whose layout soquete/kv.h gives. */
-static uint64_t layout_bytes(const struct codec *c)
-{
-    const struct soq_kv_format *f = &c->format;
-    bool keys = c->tile.role == SOQ_PLANE_KEY;
-    uint64_t inner = keys ? c->tile.width : c->tile.tokens, outer = keys ? c->tile.tokens : c->tile.width;
-    uint64_t groups = divide_up(c->tile.tokens, f->group_tokens) * divide_up(c->tile.width, f->group_dims);
-    uint64_t arrays = f->kind == SOQ_FORMAT_AFFINE && !f->symmetric ? 2 : 1;
-    uint64_t bytes = divide_up(arrays * groups * (f->dtype == SOQ_DTYPE_F32 ? 4 : 2), 8) * 8;
-
-    for (uint32_t bits = 8; bits; bits /= 2)
-        if (f->bits & bits)
-            bytes += divide_up(inner, 32 / bits) * outer * 4;
-    return divide_up(bytes, 8) * 8;
+    soq__coder_read(&coder, &c->format, c->tile.role, c->tile.tokens, c->tile.width);
+    return coder;
 }
 
 static void try_format(struct codec *c)
@@ -142,8 +129,12 @@ static void try_format(struct codec *c)
                 (f->rotation_dims & (f->rotation_dims - 1)) == 0 && (!f->rotation || c->tile.width % f->rotation_dims == 0),
                 "rotation of %u dims: no power of two that divides %u", f->rotation_dims, c->tile.width);
     SOQ__EXPECT(c->kit, f->rotation != SOQ_ROTATION_HADAMARD_SIGNS || f->signs, "a rotation with signs without signs");
-    SOQ__EXPECT(c->kit, !has_layout(f) || f->tile_bytes == layout_bytes(c), "tile_bytes = %lu, by the layout %lu",
-                (unsigned long)f->tile_bytes, (unsigned long)layout_bytes(c));
+    if (has_layout(f)) {
+        const struct soq__coder coder = coder_of(c);
+
+        SOQ__EXPECT(c->kit, f->tile_bytes == soq__coder_tile_bytes(&coder), "tile_bytes = %lu, by the layout %lu",
+                    (unsigned long)f->tile_bytes, (unsigned long)soq__coder_tile_bytes(&coder));
+    }
     SOQ__EXPECT(c->kit, describe(c) && memcmp(&first, &c->format, sizeof first) == 0, "a second describe differs");
 }
 
@@ -309,97 +300,24 @@ static void check_round_trip(struct soq__kit *kit)
 
 /* ---- The layout of tiles: what a backend would read is what decode says */
 
-/* The code of (inner, outer): soquete/kv.h, layout of tiles, 2. */
-static uint32_t code_at(const struct codec *c, const uint8_t *tile, uint64_t inner, uint64_t outer)
-{
-    const struct soq_kv_format *f = &c->format;
-    bool keys = c->tile.role == SOQ_PLANE_KEY;
-    uint64_t n_inner = keys ? c->tile.width : c->tile.tokens, n_outer = keys ? c->tile.tokens : c->tile.width;
-    uint64_t groups = divide_up(c->tile.tokens, f->group_tokens) * divide_up(c->tile.width, f->group_dims);
-    uint64_t arrays = f->kind == SOQ_FORMAT_AFFINE && !f->symmetric ? 2 : 1;
-    uint64_t plane = divide_up(arrays * groups * (f->dtype == SOQ_DTYPE_F32 ? 4 : 2), 8) * 8;
-    uint32_t code = 0, have = 0;
-
-    for (uint32_t bits = 8; bits; bits /= 2) {
-        uint64_t per_byte = 8 / bits, i = inner / 4 / per_byte, s = inner / 4 % per_byte;
-
-        if (!(f->bits & bits))
-            continue;
-        code |= ((uint32_t)tile[plane + (i * n_outer + outer) * 4 + inner % 4] >> s * bits & ((1u << bits) - 1)) << have;
-        have += bits;
-        plane += divide_up(n_inner, 32 / bits) * n_outer * 4;
-    }
-    return code;
-}
-
-static double scale_at(const struct codec *c, const uint8_t *tile, uint64_t i)
-{
-    float x;
-
-    soq__dequant((enum soq_dtype)c->format.dtype)(tile + i * (c->format.dtype == SOQ_DTYPE_F32 ? 4 : 2), &x, 1);
-    return (double)x;
-}
-
-/* What is stored of token t, dim d. */
-static double stored_at(const struct codec *c, const uint8_t *tile, uint32_t t, uint32_t d)
-{
-    const struct soq_kv_format *f = &c->format;
-    bool keys = c->tile.role == SOQ_PLANE_KEY;
-    uint32_t code = keys ? code_at(c, tile, d, t) : code_at(c, tile, t, d);
-    uint64_t token_groups = divide_up(c->tile.tokens, f->group_tokens),
-             groups = token_groups * divide_up(c->tile.width, f->group_dims);
-    uint64_t group = d / f->group_dims * token_groups + t / f->group_tokens;
-    double scale = scale_at(c, tile, group);
-
-    if (f->kind == SOQ_FORMAT_CODEBOOK)
-        return (double)f->codebook[code] * scale;
-    if (f->kind == SOQ_FORMAT_E4M3) {
-        int exponent = code >> 3 & 15, mantissa = code & 7;
-        double magnitude = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
-
-        return (code & 0x80 ? -magnitude : magnitude) * scale;
-    }
-    return f->symmetric ? ((double)code - (1u << (f->bits - 1))) * scale : code * scale + scale_at(c, tile, groups + group);
-}
-
-/* H y of blocks, then signs. */
-static void turn_back(const struct codec *c, double *y)
-{
-    const struct soq_kv_format *f = &c->format;
-
-    for (uint32_t half = 1; f->rotation && half < f->rotation_dims; half *= 2) {
-        for (uint32_t i = 0; i < c->tile.width; i++) {
-            double a = y[i], b = y[i ^ half];
-
-            if (i & half)
-                continue;
-            y[i] = (a + b) * M_SQRT1_2;
-            y[i ^ half] = (a - b) * M_SQRT1_2;
-        }
-    }
-    for (uint32_t d = 0; f->rotation == SOQ_ROTATION_HADAMARD_SIGNS && d < c->tile.width; d++)
-        y[d] *= (double)f->signs[d];
-}
-
 static void try_layout(struct codec *c)
 {
     float *src = soq__kit_guard(c->kit, c->n * sizeof *src, 4), *out = soq__kit_guard(c->kit, c->n * sizeof *out, 4);
+    float *read = soq__kit_guard(c->kit, c->n * sizeof *read, 4);
     uint8_t *tile = soq__kit_guard(c->kit, c->format.tile_bytes, 8);
-    double y[256];
+    struct soq__coder coder;
 
     if (!has_layout(&c->format))
         return;
+    coder = coder_of(c);
     soq__kit_fill(src, c->n, 5);
     encode(c, src, tile);
     decode(c, tile, out);
-    for (uint32_t t = 0; t < c->tile.tokens; t++) {
-        for (uint32_t d = 0; d < c->tile.width; d++)
-            y[d] = stored_at(c, tile, t, d);
-        turn_back(c, y);
-        for (uint32_t d = 0; d < c->tile.width; d++)
-            SOQ__EXPECT(c->kit, fabs((double)out[t * c->tile.width + d] - y[d]) <= 1e-5,
-                        "token %u, dim %u: decode says %.9g, the tile %.9g", t, d, (double)out[t * c->tile.width + d], y[d]);
-    }
+    soq__coder_decode(&coder, tile, read);
+    for (size_t i = 0; i < c->n; i++)
+        SOQ__EXPECT(c->kit, fabs((double)out[i] - (double)read[i]) <= 1e-5,
+                    "token %zu, dim %zu: decode says %.9g, the tile %.9g", i / c->tile.width, i % c->tile.width, (double)out[i],
+                    (double)read[i]);
 }
 
 static void check_layout(struct soq__kit *kit)

@@ -112,7 +112,7 @@ static uint64_t scale_at(const struct soq__coder *c, uint32_t token, uint32_t di
     return (uint64_t)(group + (minimum ? scales_of(c) : 0)) * number_bytes(c->format.dtype);
 }
 
-static uint64_t tile_bytes(const struct soq__coder *c)
+uint64_t soq__coder_tile_bytes(const struct soq__coder *c)
 {
     bool key = c->role == SOQ_PLANE_KEY;
     uint64_t bytes = codes_at(c);
@@ -128,12 +128,18 @@ static double level(const struct soq__coder *c, uint32_t code)
 {
     switch (c->format.kind) {
     case SOQ_FORMAT_CODEBOOK:
-        return (double)c->format.codebook[code];
+        return code < c->format.codebook_size ? (double)c->format.codebook[code] : (double)NAN;
     case SOQ_FORMAT_E4M3:
         return (code & 127) == 127 ? (double)NAN : e4m3(code);
     default:
         return c->format.symmetric ? (double)code - (double)(1u << (c->format.bits - 1)) : (double)code;
     }
+}
+
+static void list_levels(struct soq__coder *c)
+{
+    for (uint32_t code = 0; code < 1u << c->format.bits; code++)
+        c->levels[code] = level(c, code);
 }
 
 void soq__coder_init(struct soq__coder *c, const struct soq__coder_spec *spec, uint32_t role, uint32_t tokens, uint32_t width)
@@ -159,9 +165,16 @@ void soq__coder_init(struct soq__coder *c, const struct soq__coder_spec *spec, u
     if (spec->kind == SOQ_FORMAT_PLAIN || spec->kind == SOQ_FORMAT_OPAQUE)
         c->format.tile_bytes = ((uint64_t)tokens * width * number_bytes(spec->dtype) + 7) / 8 * 8;
     else
-        c->format.tile_bytes = tile_bytes(c);
-    for (uint32_t code = 0; code < 1u << c->format.bits; code++)
-        c->levels[code] = level(c, code);
+        c->format.tile_bytes = soq__coder_tile_bytes(c);
+    list_levels(c);
+}
+
+void soq__coder_read(struct soq__coder *c, const struct soq_kv_format *format, uint32_t role, uint32_t tokens, uint32_t width)
+{
+    *c = (struct soq__coder){.format = *format, .role = role, .tokens = tokens, .width = width};
+    for (uint32_t d = 0; format->rotation == SOQ_ROTATION_HADAMARD_SIGNS && d < width; d++)
+        c->signs[d] = format->signs[d];
+    list_levels(c);
 }
 
 /* ---- Rotation */

@@ -1,5 +1,5 @@
-/* A KV codec for checks of backends, of any format that soquete/kv.h describes: written after the description there, slowly,
- * and sharing nothing with plugins. */
+/* A KV codec for checks, of any format that soquete/kv.h describes: written after the description there, slowly, and sharing
+ * nothing with plugins. Backends are given it; tiles of codecs are read with it. */
 #ifndef SOQ_CHECK_CODER_H
 #define SOQ_CHECK_CODER_H
 
@@ -25,6 +25,11 @@ struct soq__coder {
 /* group_tokens, group_dims 0: all of the tile's. */
 void soq__coder_init(struct soq__coder *coder, const struct soq__coder_spec *spec, uint32_t role, uint32_t tokens,
                      uint32_t width);
+/* For tiles of a format that a codec describes, of a kind that soquete/kv.h lays out; width at most 512. */
+void soq__coder_read(struct soq__coder *coder, const struct soq_kv_format *format, uint32_t role, uint32_t tokens,
+                     uint32_t width);
+/* Of a tile, by the layout. */
+uint64_t soq__coder_tile_bytes(const struct soq__coder *coder);
 /* What backends get. */
 struct soq_kv_coder soq__coder_view(struct soq__coder *coder);
 /* [tokens][width] and back, as the view does; false: out of memory. */

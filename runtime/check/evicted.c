@@ -2,120 +2,10 @@
  * layer in groups of their own, groups that share storage, survivors that move together. */
 #include <stdlib.h>
 
-#include "check/cache.h"
+#include "check/segments.h"
 #include "check/table.h"
 
-/* ---- Segments, and the reference for them */
-
-enum { ROT_MAX = 64 };
-
-struct rope {
-    uint32_t kind, n_rot;
-    float inv_freq[ROT_MAX / 2];
-};
-
-/* By how much the query of the row at `position` turns for keys of a segment. */
-static double turn_of(const struct soq__cache_shape *s, const struct soq_step_segment *segment, uint32_t position)
-{
-    uint32_t sight = s->window + s->sinks;
-
-    if (segment->flags & SOQ_SEGMENT_ROTATE)
-        return -(double)segment->rotation;
-    if (segment->flags & SOQ_SEGMENT_ROLLING)
-        return position + 1 > sight ? -(double)(position + 1 - sight) : 0;
-    return 0;
-}
-
-static double kept_number(const struct soq__cache *c, const struct soq__matrix *m, uint32_t row, uint32_t col)
-{
-    double x = (double)*soq__matrix_at(m, row, col);
-
-    return c->shape.dtype == SOQ_DTYPE_F16 ? soq__ref_half(x) : x;
-}
-
-static bool sees(const struct soq__cache_shape *s, const struct soq_step_segment *segment, uint32_t entry, uint32_t position)
-{
-    int64_t p = (int64_t)entry + segment->position_offset, q = position;
-
-    return entry <= position && p <= q && (!s->window || p + s->window > q || p < s->sinks);
-}
-
-/* One head of the row at `position`, over segments; out [dv]. */
-static void attend(const struct soq__cache *c, const struct rope *rope, const struct soq__rig_step *step, uint32_t position,
-                   uint32_t head, double *out)
-{
-    const struct soq__cache_shape *s = &c->shape;
-    uint32_t kv = head / (s->n_heads / s->n_kv_heads);
-    double total = 0, weights[512], q[512], most = -INFINITY;
-    uint32_t n = 0, entries[512];
-
-    for (uint32_t g = 0; g < step->step.n_segments; g++) {
-        const struct soq_step_segment *segment = &step->segments[g];
-
-        for (uint32_t d = 0; d < s->dk; d++)
-            q[d] = (double)*soq__matrix_at(&c->q, position, head * s->dk + d);
-        if (segment->flags)
-            soq__ref_rope(rope->kind, q, rope->n_rot, rope->inv_freq, turn_of(s, segment, position), 1);
-        for (uint32_t e = segment->first_entry; e < segment->first_entry + segment->n_entries; e++) {
-            double score = 0;
-
-            if (!sees(s, segment, e, position))
-                continue;
-            for (uint32_t d = 0; d < s->dk; d++)
-                score += q[d] * kept_number(c, &c->k, e, kv * s->dk + d);
-            entries[n] = e;
-            weights[n] = score * (double)(float)SOQ__CACHE_SCALE;
-            most = fmax(most, weights[n++]);
-        }
-    }
-    memset(out, 0, s->dv * sizeof *out);
-    for (uint32_t i = 0; i < n; i++)
-        total += weights[i] = exp(weights[i] - most);
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t d = 0; d < s->dv; d++)
-            out[d] += weights[i] / total * kept_number(c, &c->v, entries[i], kv * s->dv + d);
-}
-
-/* A step of the last n positions over the segments that `lay` makes of the one that sees all. */
-static void try_segments(struct soq__rig *rig, const struct soq__cache_shape *s, uint32_t n,
-                         void (*lay)(struct soq__rig_step *step, uint32_t n_entries))
-{
-    enum { N = 200 };
-    struct rope rope = {.kind = SOQ_ROPE_HALF, .n_rot = s->dk & ~3u};
-    struct soq__matrix out = soq__rig_matrix(rig, N, s->n_heads * s->dv, 0, 4), freq;
-    struct soq_attention_args args;
-    struct soq__rig_step step;
-    double want[512];
-    struct soq__cache c;
-
-    freq = soq__rig_matrix(rig, 1, rope.n_rot / 2, 0, 4);
-    for (uint32_t i = 0; i < rope.n_rot / 2; i++)
-        rope.inv_freq[i] = *soq__matrix_at(&freq, 0, i) = (float)pow(10000, -2.0 * i / rope.n_rot);
-    soq__rig_send(rig, &freq);
-    soq__cache_open(&c, rig, s, N, 0);
-    for (uint32_t first = 0; first < N; first += 50)
-        soq__cache_chunk(&c, first, 50, &out);
-    soq__rig_step_init(&step);
-    soq__rig_step_add(&step, 0, N - n, n);
-    lay(&step, N);
-    args = soq__cache_attention_args(&c, N - n, n, &out, N - n);
-    args.inv_freq = freq.view;
-    args.rope_kind = rope.kind;
-    args.n_rot = rope.n_rot;
-    soq__rig_begin(rig, &step);
-    SOQ__SUBMIT(rig, rig->ops->attention->attention, args);
-    soq__rig_end(rig);
-    soq__rig_fetch(rig, &out);
-    for (uint32_t position = N - n; position < N; position++) {
-        for (uint32_t h = 0; h < s->n_heads; h++) {
-            attend(&c, &rope, &step, position, h, want);
-            for (uint32_t d = 0; d < s->dv; d++)
-                soq__rig_close(rig, SOQ_OP_ATTENTION, s->dtype, (double)*soq__matrix_at(&out, position, h * s->dv + d), want[d],
-                               1, position, h * s->dv + d);
-        }
-    }
-    soq__cache_close(&c);
-}
+/* ---- Segments */
 
 static void each_shape(struct soq__kit *kit, const struct soq__cache_shape *shapes, size_t count, uint32_t flags,
                        void (*lay)(struct soq__rig_step *step, uint32_t n_entries))
@@ -132,7 +22,7 @@ static void each_shape(struct soq__kit *kit, const struct soq__cache_shape *shap
             soq__kit_at(kit, "%s, %u heads over %u of %u, window %u, sinks %u, %u rows",
                         shapes[i].dtype == SOQ_DTYPE_F32 ? "F32" : "F16", shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].dk,
                         shapes[i].window, shapes[i].sinks, n);
-            try_segments(&rig, &shapes[i], n, lay);
+            soq__segments_try(&rig, &shapes[i], &(struct soq__segments_try){.n_entries = 200, .n_rows = n, .lay = lay});
         }
     }
     if (!any)
@@ -147,16 +37,6 @@ static const struct soq__cache_shape rolling_shapes[] = {
     {6, 2, 24, 24, 2, 8, SOQ_DTYPE_F32, 0, 20, 4, false},
     {9, 3, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 33, 5, false},
 };
-
-/* A second segment from entry `first` on, behind the n entries that the first one keeps. */
-static void split(struct soq__rig_step *step, uint32_t n, uint32_t first, uint32_t n_entries)
-{
-    step->segments[0].n_entries = n;
-    step->segments[1] = step->segments[0];
-    step->segments[1].first_entry = first;
-    step->segments[1].n_entries = n_entries - first;
-    step->step.n_segments = step->seqs[0].n_segments = 2;
-}
 
 /* What was selected ends at the newest entry and begins inside a block, below which nothing is mapped. */
 static void lay_base(struct soq__rig_step *step, uint32_t n_entries)
@@ -174,7 +54,7 @@ static void check_base(struct soq__kit *kit)
 
 static void lay_rotated(struct soq__rig_step *step, uint32_t n_entries)
 {
-    split(step, 5, 133, n_entries);
+    soq__segments_split(step, 5, 133, n_entries);
     step->segments[0].flags = SOQ_SEGMENT_ROTATE;
     step->segments[0].rotation = 128;
     step->segments[0].position_offset = 128;
@@ -187,7 +67,7 @@ static void check_rotate(struct soq__kit *kit)
 
 static void lay_rolling(struct soq__rig_step *step, uint32_t n_entries)
 {
-    split(step, 5, 150, n_entries);
+    soq__segments_split(step, 5, 150, n_entries);
     step->segments[0].flags = SOQ_SEGMENT_ROLLING;
 }
 

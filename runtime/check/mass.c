@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/cache.h"
+#include "check/packing.h"
 #include "check/table.h"
 
 static const struct soq__cache_shape shapes[] = {
@@ -167,35 +167,13 @@ static void expect_alone(struct soq__cache *c, const struct mass_buffer *m)
     free(alone.host);
 }
 
-/* All layers hold all positions. coders NULL: nothing is packed. */
-static void open_cache(struct soq__cache *c, struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders,
-                       struct soq__matrix *out)
-{
-    uint32_t layer;
-
-    if (coders)
-        soq__cache_open_packing(c, rig, s, N, 0, coders);
-    else
-        soq__cache_open(c, rig, s, N, 0);
-    layer = c->layer;
-    for (c->layer = 0; c->layer < s->layers; c->layer++)
-        for (uint32_t first = 0; first < N; first += 50)
-            soq__cache_chunk(c, first, 50, out);
-    c->layer = layer;
-    if (coders)
-        soq__cache_pack(c, PACKED / s->block_tokens, 0);
-}
-
 static void try_shape(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
 {
-    struct soq__matrix out = soq__rig_matrix(rig, N, s->n_heads * s->dv, 0, 4);
     struct mass_buffer m = make_buffer(rig, s->n_kv_heads);
     struct soq__cache c;
 
-    soq__kit_at(rig->kit, "%s%s, %u heads over %u of %u and %u, window %u, sinks %u, cap %g", coders ? "packed, " : "",
-                s->dtype == SOQ_DTYPE_F32 ? "F32" : "F16", s->n_heads, s->n_kv_heads, s->dk, s->dv, s->window, s->sinks,
-                (double)s->softcap);
-    open_cache(&c, rig, s, coders, &out);
+    soq__cache_open_packing(&c, rig, s, N, 0, coders);
+    soq__cache_fill(&c, coders ? PACKED : 0, 0);
     run(&c, parts, SOQ__COUNT(parts), &m);
     for (size_t i = 0; i < SOQ__COUNT(parts); i++)
         expect_part(&c, &parts[i], &m);
@@ -205,7 +183,6 @@ static void try_shape(struct soq__rig *rig, const struct soq__cache_shape *s, st
     soq__rig_free(rig, m.buffer);
     free(m.host);
     soq__cache_close(&c);
-    soq__rig_matrix_free(rig, &out);
 }
 
 static void check_mass(struct soq__kit *kit)
@@ -218,35 +195,25 @@ static void check_mass(struct soq__kit *kit)
         if (!soq__cache_claimed_with(&rig, &shapes[i], SOQ_OPDESC_MASS))
             continue;
         any = true;
+        soq__kit_at(kit, "%s, %u heads over %u of %u and %u, window %u, sinks %u, cap %g",
+                    shapes[i].dtype == SOQ_DTYPE_F32 ? "F32" : "F16", shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].dk,
+                    shapes[i].dv, shapes[i].window, shapes[i].sinks, (double)shapes[i].softcap);
         try_shape(&rig, &shapes[i], NULL);
     }
     if (!any)
         soq__kit_skip(kit, "does not claim attention mass");
 }
 
-/* Beside the host each format in one shape only: kernels may be compiled for each. */
 static void check_packed(struct soq__kit *kit)
 {
-    struct soq__coder coders[2];
-    struct soq__rig rig;
-    bool any = false, all;
+    const struct soq__packing_tries tries = {.specs = specs,
+                                             .n_specs = SOQ__COUNT(specs),
+                                             .shapes = shapes,
+                                             .n_shapes = SOQ__COUNT(shapes),
+                                             .flags = SOQ_OPDESC_MASS,
+                                             .try = try_shape};
 
-    soq__rig_open(&rig, kit);
-    all = strcmp(rig.ops->domain, "host") == 0;
-    for (size_t k = 0; k < SOQ__COUNT(specs); k++)
-        for (size_t i = 0, n_done = 0; i < SOQ__COUNT(shapes) && (all || n_done == 0); i++) {
-            const struct soq__cache_shape *s = &shapes[(k + i) % SOQ__COUNT(shapes)];
-
-            soq__coder_init(&coders[0], &specs[k][0], SOQ_PLANE_KEY, s->block_tokens, s->dk);
-            soq__coder_init(&coders[1], &specs[k][1], SOQ_PLANE_VALUE, s->block_tokens, s->dv);
-            if (!soq__cache_claimed_packing(&rig, s, coders, SOQ_OPDESC_MASS))
-                continue;
-            any = true;
-            n_done++;
-            try_shape(&rig, s, coders);
-        }
-    if (!any)
-        soq__kit_skip(kit, "does not claim attention mass over packed blocks");
+    soq__packing_try(kit, &tries);
 }
 
 static const struct soq__check checks[] = {

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/cache.h"
+#include "check/packing.h"
+#include "check/segments.h"
 #include "check/table.h"
 
 static const float codebook3[8] = {-2.15195f, -1.34391f, -0.75601f, -0.24509f, 0.24509f, 0.75601f, 1.34391f, 2.15195f};
@@ -47,31 +48,6 @@ static const struct soq__cache_shape shapes[] = {
 
 enum { N = 300, PACKED = 256 /* entries */, TRY = 13 /* of the last rows */ };
 
-static void init_coders(struct soq__coder coders[2], const struct soq__coder_spec *spec, const struct soq__cache_shape *s)
-{
-    soq__coder_init(&coders[0], &spec[0], SOQ_PLANE_KEY, s->block_tokens, s->dk);
-    soq__coder_init(&coders[1], &spec[1], SOQ_PLANE_VALUE, s->block_tokens, s->dv);
-}
-
-static void say(struct soq__kit *kit, const struct soq__coder_spec *spec, const struct soq__cache_shape *s)
-{
-    soq__kit_at(kit, "%s and %s, %s tail, %u heads over %u of %u and %u, blocks of %u, window %u, sinks %u, cap %g",
-                spec[0].name, spec[1].name, s->dtype == SOQ_DTYPE_F32 ? "F32" : "F16", s->n_heads, s->n_kv_heads, s->dk, s->dv,
-                s->block_tokens, s->window, s->sinks, (double)s->softcap);
-}
-
-/* All layers get N entries, the first blocks are packed. */
-static void fill(struct soq__cache *c, struct soq__matrix *out, uint32_t skip)
-{
-    uint32_t layer = c->layer;
-
-    for (c->layer = 0; c->layer < c->shape.layers; c->layer++)
-        for (uint32_t first = 0; first < N; first += 50)
-            soq__cache_chunk(c, first, 50, out);
-    c->layer = layer;
-    soq__cache_pack(c, PACKED / c->shape.block_tokens, skip);
-}
-
 /* The last TRY positions attend, `each` at a time. */
 static void attend(struct soq__cache *c, uint32_t each, struct soq__matrix *out)
 {
@@ -97,7 +73,7 @@ static void try_reference(struct soq__rig *rig, const struct soq__cache_shape *s
     float *once;
 
     soq__cache_open_packing(&c, rig, s, N, 0, coders);
-    fill(&c, &out, 0);
+    soq__cache_fill(&c, PACKED, 0);
     attend(&c, TRY, &out);
     soq__cache_compare(&c, &out, N - TRY, N - TRY, TRY);
     once = malloc(out.n_raw * sizeof *once);
@@ -113,53 +89,35 @@ static void try_reference(struct soq__rig *rig, const struct soq__cache_shape *s
     soq__rig_matrix_free(rig, &out);
 }
 
-/* Every format in every shape. Beside the host each in one only: kernels may be compiled for each pair, which takes seconds. */
-static void each_format(struct soq__kit *kit, const struct soq__cache_shape *list, size_t count,
+/* Every format, in the first n shapes. */
+static void each_format(struct soq__kit *kit, size_t n,
                         void (*fn)(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders))
 {
-    struct soq__coder coders[2];
-    struct soq__rig rig;
-    bool any = false, all;
+    const struct soq__packing_tries tries = {
+        .specs = specs, .n_specs = SOQ__COUNT(specs), .shapes = shapes, .n_shapes = n, .try = fn};
 
-    soq__rig_open(&rig, kit);
-    all = strcmp(rig.ops->domain, "host") == 0;
-    for (size_t k = 0; k < SOQ__COUNT(specs); k++)
-        for (size_t i = 0, n_done = 0; i < count && (all || n_done == 0); i++) {
-            const struct soq__cache_shape *s = &list[(k + k / count + i) % count];
-
-            init_coders(coders, specs[k], s);
-            if (!soq__cache_claimed_packing(&rig, s, coders, 0))
-                continue;
-            any = true;
-            n_done++;
-            say(kit, specs[k], s);
-            fn(&rig, s, coders);
-        }
-    if (!any)
-        soq__kit_skip(kit, "does not have kv_pack, or claims none of the formats");
+    soq__packing_try(kit, &tries);
 }
 
 static void check_reference(struct soq__kit *kit)
 {
-    each_format(kit, shapes, SOQ__COUNT(shapes), try_reference);
+    each_format(kit, SOQ__COUNT(shapes), try_reference);
 }
 
 /* ---- Skipped entries */
 
 static void try_skip(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
 {
-    struct soq__matrix out = soq__rig_matrix(rig, N, s->n_heads * s->dv, 0, 4);
     struct soq__cache c;
 
     soq__cache_open_packing(&c, rig, s, N, 0, coders);
-    fill(&c, &out, s->block_tokens - 3);
+    soq__cache_fill(&c, PACKED, s->block_tokens - 3);
     soq__cache_close(&c);
-    soq__rig_matrix_free(rig, &out);
 }
 
 static void check_skip(struct soq__kit *kit)
 {
-    each_format(kit, shapes, 1, try_skip);
+    each_format(kit, 1, try_skip);
 }
 
 /* ---- kv_gather */
@@ -188,13 +146,12 @@ static void gather(struct soq__cache *c, uint32_t n_src, uint32_t n_keep)
 static void try_gather(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
 {
     enum { KEEP = 41 };
-    struct soq__matrix out = soq__rig_matrix(rig, N, s->n_heads * s->dv, 0, 4);
     uint32_t n_dst = (KEEP + s->block_tokens - 1) / s->block_tokens;
     struct soq__cache c;
     uint8_t *slab;
 
     soq__cache_open_packing(&c, rig, s, N, n_dst, coders);
-    fill(&c, &out, 0);
+    soq__cache_fill(&c, PACKED, 0);
     gather(&c, (N + s->block_tokens - 1) / s->block_tokens, KEEP);
     slab = malloc(c.block_bytes * c.n_blocks);
     SOQ__EXPECT(rig->kit, slab, "the kit is out of memory");
@@ -213,7 +170,6 @@ static void try_gather(struct soq__rig *rig, const struct soq__cache_shape *s, s
     }
     free(slab);
     soq__cache_close(&c);
-    soq__rig_matrix_free(rig, &out);
 }
 
 static void check_gather(struct soq__kit *kit)
@@ -223,7 +179,82 @@ static void check_gather(struct soq__kit *kit)
     soq__rig_open(&rig, kit);
     if (!soq__cache_gathers(&rig, &shapes[0]))
         soq__kit_skip(kit, "does not have kv_gather");
-    each_format(kit, shapes, 1, try_gather);
+    each_format(kit, 1, try_gather);
+}
+
+/* ---- Segments whose keys stand for other positions: a codec's tiles are those of the positions where keys were, and both its
+ * rotation and the segment's meet in the query */
+
+static void try_segments(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders,
+                         void (*lay)(struct soq__rig_step *step, uint32_t n_entries))
+{
+    for (uint32_t n = 1; n <= TRY; n += TRY - 1)
+        soq__segments_try(
+            rig, s, &(struct soq__segments_try){.n_entries = N, .n_rows = n, .n_packed = PACKED, .coders = coders, .lay = lay});
+}
+
+/* Two runs inside of packed blocks move up to a third, by distances of their own; the newest entries are plain. */
+static void lay_rotated(struct soq__rig_step *step, uint32_t n_entries)
+{
+    static const uint32_t runs[][3] = {{3, 41, 110}, {60, 37, 94}}; /* first entry, entries, distance */
+    enum { RUNS = 2, LAST = 191 };
+
+    for (uint32_t i = 0; i <= RUNS; i++) {
+        struct soq_step_segment *segment = &step->segments[i];
+
+        *segment = step->segments[0];
+        segment->first_entry = i < RUNS ? runs[i][0] : LAST;
+        segment->n_entries = i < RUNS ? runs[i][1] : n_entries - LAST;
+        segment->flags = i < RUNS ? SOQ_SEGMENT_ROTATE : 0;
+        segment->rotation = i < RUNS ? runs[i][2] : 0;
+        segment->position_offset = (int32_t)segment->rotation;
+    }
+    step->step.n_segments = step->seqs[0].n_segments = RUNS + 1;
+}
+
+static void try_rotated(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
+{
+    try_segments(rig, s, coders, lay_rotated);
+}
+
+static void lay_rolling(struct soq__rig_step *step, uint32_t n_entries)
+{
+    soq__segments_split(step, 9, 170, n_entries);
+    step->segments[0].flags = SOQ_SEGMENT_ROLLING;
+}
+
+static void try_rolling(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders)
+{
+    try_segments(rig, s, coders, lay_rolling);
+}
+
+static void each_rotated(struct soq__kit *kit, const struct soq__cache_shape *list, size_t n,
+                         void (*fn)(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders))
+{
+    const struct soq__packing_tries tries = {.specs = specs,
+                                             .n_specs = SOQ__COUNT(specs),
+                                             .shapes = list,
+                                             .n_shapes = n,
+                                             .flags = SOQ_OPDESC_SEGMENTS | SOQ_OPDESC_ROTATE,
+                                             .try = fn};
+
+    soq__packing_try(kit, &tries);
+}
+
+static void check_rotate(struct soq__kit *kit)
+{
+    static const struct soq__cache_shape open[] = {{9, 3, 64, 64, 2, 32, F16, 0, 0, 0, false},
+                                                   {4, 2, 20, 12, 1, 16, F32, 0, 0, 0, false}};
+
+    each_rotated(kit, open, SOQ__COUNT(open), try_rotated);
+}
+
+static void check_rolling(struct soq__kit *kit)
+{
+    static const struct soq__cache_shape rolling[] = {{9, 3, 64, 64, 1, 32, F16, 0, 120, 9, false},
+                                                      {4, 2, 20, 12, 2, 16, F32, 0, 120, 9, false}};
+
+    each_rotated(kit, rolling, SOQ__COUNT(rolling), try_rolling);
 }
 
 static const struct soq__check checks[] = {
@@ -232,5 +263,8 @@ static const struct soq__check checks[] = {
     {"packed.skip", SOQ_ROLE_BACKEND, "entries that hold nothing are filled up before they are packed", check_skip,
      "packed.reference"},
     {"packed.gather", SOQ_ROLE_BACKEND, "entries that stay are taken from packed blocks too", check_gather, "packed.reference"},
+    {"packed.rotate", SOQ_ROLE_BACKEND, "packed keys that stand for other positions are met by a rotated query", check_rotate,
+     "attention.rotate"},
+    {"packed.rolling", SOQ_ROLE_BACKEND, "and row by row, as a window moves on", check_rolling, "attention.rolling"},
 };
 const struct soq__check_family soq__checks_packed = SOQ__FAMILY(checks);
