@@ -105,10 +105,13 @@ static uint64_t end_split(const struct item *item)
     return (item->end + SPLIT - 1) / SPLIT;
 }
 
-static void run_whole(struct item *item)
+/* `next` is what the thread takes up afterwards; NULL: nothing. */
+static void run_whole(struct item *item, const struct item *next)
 {
     item->store = item->room;
     cpu_item_load(item);
+    if (next)
+        cpu_item_fetch(next, next->begin / TOKENS * TOKENS);
     clear(item, &item->whole);
     for (uint64_t split = first_split(item); split < end_split(item); split++) {
         sum_split(item, split, split + 1 < end_split(item) ? item : NULL, split + 1);
@@ -119,6 +122,22 @@ static void run_whole(struct item *item)
         finish(item, i);
     if (item->mass)
         cpu_mass_add(item);
+}
+
+/* Every thread knows its next item when it begins one. */
+static void run_items(struct item *item, _Atomic uint32_t *taken)
+{
+    struct item other = *item, *now = item, *next = &other;
+    bool more = cpu_item_select(now, atomic_fetch_add(taken, 1));
+
+    while (more) {
+        struct item *swap = now;
+
+        more = cpu_item_select(next, atomic_fetch_add(taken, 1));
+        run_whole(now, more ? next : NULL);
+        now = next;
+        next = swap;
+    }
 }
 
 /* What splits in parallel leave in the shared room: an item's store, then for each of its splits and queries largest score,
@@ -230,6 +249,5 @@ void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cp
     if (in_splits(&item, thread->count))
         run_splits(&item, cpu->partials + (*thread->splits)++ % 2 * (CPU_PARTIAL_BYTES / sizeof(float)), taken, thread);
     else
-        while (cpu_item_select(&item, atomic_fetch_add(taken, 1)))
-            run_whole(&item);
+        run_items(&item, taken);
 }

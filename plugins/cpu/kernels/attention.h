@@ -122,6 +122,8 @@ struct rows {
 struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen);
 /* The tile with an entry, and its plane; NULL: its block is not there. */
 const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out);
+/* Prefetches the plain entries of the tile at entry `begin`. */
+void cpu_item_fetch(const struct item *item, uint64_t begin);
 /* Where the ROWS entries lie that will be wanted at place t of the next tile; `rows`, if that is not known. */
 const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows);
 /* Of the tile at entry `begin` those that are in `seen`: steps of ROWS keys to item->k, values to item->v. */

@@ -99,6 +99,22 @@ const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint3
     return plain_row(item, tile, plane, entry);
 }
 
+void cpu_item_fetch(const struct item *item, uint64_t begin)
+{
+    uint32_t tokens = item->group->block_tokens, each = tokens < TOKENS ? tokens : TOKENS;
+    uint64_t end = begin + TOKENS < item->end ? begin + TOKENS : item->end;
+
+    for (uint32_t side = 0; side < CPU_SIDES; side++)
+        for (uint64_t entry = begin, n; entry < end; entry += n) {
+            const struct cpu_plane *plane;
+            const uint8_t *tile = cpu_item_tile(item, side, entry, &plane);
+
+            n = each < end - entry ? each : end - entry;
+            if (tile && plane->format.kind == SOQ_FORMAT_PLAIN)
+                fetch(plain_row(item, tile, plane, entry), n * plane->width * cpu_number_bytes(plane->format.dtype));
+        }
+}
+
 /* Where the F16 entries of the tile at entry `begin` lie, ROWS by ROWS; NULL: nowhere, or as something else. */
 static void find_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen, const uint8_t **rows_out)
 {
