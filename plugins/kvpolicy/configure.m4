@@ -20,8 +20,8 @@ SOQ_PLUGIN([kv-kivi], [auto], [the KV codec kivi], [])
 SOQ_PLUGIN([kv-turboquant], [auto], [the KV codec turboquant], [])
 SOQ_PLUGIN([kv-kvquant], [auto], [the KV codec kvquant], [])
 
-# What lets gcc vectorise plain loops at -O2, too; none of it changes a result.
-SOQ_CFLAG([SOQ_VECTORISE], [-ftree-vectorize -fvect-cost-model=dynamic -fno-trapping-math])
+# What lets gcc vectorise plain loops at -O2, too, as they are written; none of it changes a result.
+SOQ_CFLAG([SOQ_VECTORISE], [-ftree-vectorize -fvect-cost-model=dynamic -fno-trapping-math -ffp-contract=off])
 AC_SUBST([SOQ_VECTORISE])
 
 # Codecs take -O3, which vectorises and unrolls more, and round as written: a fused multiply-add would give other codes. What -O3

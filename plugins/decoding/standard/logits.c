@@ -10,8 +10,8 @@
 
 enum { LANES = 16, BLOCK = 16 * LANES };
 
-/* Sums are the same bit by bit when compiled for wider vectors: AVX2 alone has no fused multiply-add, and lanes are added in
- * the same order. */
+/* Sums are the same bit by bit when compiled for wider vectors: nothing is contracted to a fused multiply-add (AVX-512 has it),
+ * and lanes are added in the same order. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- Maximum and sum */
@@ -43,15 +43,7 @@ INLINE float maximum_of(const float *logits, uint32_t n, bool *nan_out)
     return max;
 }
 
-WIDE static float maximum_wide(const float *logits, uint32_t n, bool *nan_out)
-{
-    return maximum_of(logits, n, nan_out);
-}
-
-static float maximum(const float *logits, uint32_t n, bool *nan_out)
-{
-    return has_wide() ? maximum_wide(logits, n, nan_out) : maximum_of(logits, n, nan_out);
-}
+IN_WIDTHS(float, maximum, (const float *logits, uint32_t n, bool *nan_out), (logits, n, nan_out))
 
 static int refuse_nan(const float *logits, struct soq_error *err)
 {
@@ -96,14 +88,11 @@ INLINE uint32_t first_of(const float *logits, uint32_t n_vocab, float value)
     return i;
 }
 
-WIDE static uint32_t first_wide(const float *logits, uint32_t n_vocab, float value)
-{
-    return first_of(logits, n_vocab, value);
-}
+IN_WIDTHS(uint32_t, first, (const float *logits, uint32_t n_vocab, float value), (logits, n_vocab, value))
 
 uint32_t standard_first(const float *logits, uint32_t n_vocab, float value)
 {
-    return has_wide() ? first_wide(logits, n_vocab, value) : first_of(logits, n_vocab, value);
+    return first(logits, n_vocab, value);
 }
 
 INLINE double sum_exp_of(const float *logits, uint32_t n_vocab, float max)
@@ -125,14 +114,11 @@ INLINE double sum_exp_of(const float *logits, uint32_t n_vocab, float max)
     return sum;
 }
 
-WIDE static double sum_exp_wide(const float *logits, uint32_t n_vocab, float max)
-{
-    return sum_exp_of(logits, n_vocab, max);
-}
+IN_WIDTHS(double, sum_exp, (const float *logits, uint32_t n_vocab, float max), (logits, n_vocab, max))
 
 double standard_sum_exp(const float *logits, uint32_t n_vocab, float max)
 {
-    return has_wide() ? sum_exp_wide(logits, n_vocab, max) : sum_exp_of(logits, n_vocab, max);
+    return sum_exp(logits, n_vocab, max);
 }
 
 /* ---- Bias, penalties, mask
