@@ -1,5 +1,6 @@
 /* Passes over a row of logits. Loops run over blocks of LANES numbers with one accumulator per lane: compilers turn those into
- * vector code on any machine, and the order of summation is fixed. */
+ * vector code on any machine, and the order of summation is fixed. Indices are as wide as addresses: where they could wrap
+ * around, numbers that lie side by side would be gathered one by one. */
 #include "logits.h"
 
 #include <math.h>
@@ -19,12 +20,13 @@ enum { LANES = 16, BLOCK = 16 * LANES };
 INLINE float maximum_of(const float *logits, uint32_t n, bool *nan_out)
 {
     float best[LANES], max = -INFINITY;
-    uint32_t bad[LANES] = {0}, any = 0, i = 0;
+    uint32_t bad[LANES] = {0}, any = 0;
+    size_t i = 0;
 
-    for (uint32_t j = 0; j < LANES; j++)
+    for (size_t j = 0; j < LANES; j++)
         best[j] = -INFINITY;
     for (; i + LANES <= n; i += LANES) {
-        for (uint32_t j = 0; j < LANES; j++) {
+        for (size_t j = 0; j < LANES; j++) {
             float x = logits[i + j];
 
             best[j] = x > best[j] ? x : best[j];
@@ -35,7 +37,7 @@ INLINE float maximum_of(const float *logits, uint32_t n, bool *nan_out)
         best[0] = logits[i] > best[0] ? logits[i] : best[0];
         bad[0] |= logits[i] != logits[i];
     }
-    for (uint32_t j = 0; j < LANES; j++) {
+    for (size_t j = 0; j < LANES; j++) {
         max = best[j] > max ? best[j] : max;
         any |= bad[j];
     }
@@ -75,17 +77,17 @@ int standard_settle(float *logits, uint32_t n_vocab, float *max_out, struct soq_
 /* Looks for the block with it first: a loop that may stop anywhere is none of vectors. */
 INLINE uint32_t first_of(const float *logits, uint32_t n_vocab, float value)
 {
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (uint32_t any = 0; i + BLOCK <= n_vocab; i += BLOCK) {
-        for (uint32_t j = 0; j < BLOCK; j++)
+        for (size_t j = 0; j < BLOCK; j++)
             any |= logits[i + j] == value;
         if (any)
             break;
     }
     while (logits[i] != value)
         i++;
-    return i;
+    return (uint32_t)i;
 }
 
 IN_WIDTHS(uint32_t, first, (const float *logits, uint32_t n_vocab, float value), (logits, n_vocab, value))
@@ -98,15 +100,15 @@ uint32_t standard_first(const float *logits, uint32_t n_vocab, float value)
 INLINE double sum_exp_of(const float *logits, uint32_t n_vocab, float max)
 {
     double sum = 0;
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + BLOCK <= n_vocab; i += BLOCK) {
         float lane[LANES] = {0};
 
-        for (uint32_t j = 0; j < BLOCK; j += LANES)
-            for (uint32_t k = 0; k < LANES; k++)
+        for (size_t j = 0; j < BLOCK; j += LANES)
+            for (size_t k = 0; k < LANES; k++)
                 lane[k] += exp_negative(logits[i + j + k] - max);
-        for (uint32_t k = 0; k < LANES; k++)
+        for (size_t k = 0; k < LANES; k++)
             sum += (double)lane[k];
     }
     for (; i < n_vocab; i++)
