@@ -78,7 +78,7 @@ static int write_int(struct jrun *r, struct jbuild *b, const struct spec *s, int
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     unsigned base = s->type == 'x' || s->type == 'X' ? 16 : s->type == 'o' ? 8 : s->type == 'b' ? 2 : 10;
     const char *digits = s->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
-    char text[NUMBER_MAX], prefix[8], *p = text + 80;
+    char text[NUMBER_MAX], prefix[8], *p = text + PRECISION_MAX;
     size_t count = 0;
 
     *p = '\0';
@@ -87,7 +87,7 @@ static int write_int(struct jrun *r, struct jbuild *b, const struct spec *s, int
         rest /= base;
         count++;
     } while (rest);
-    while (s->precision > 0 && count < (size_t)s->precision && count < 79) { /* %.5d: at least so many digits */
+    while (s->precision > 0 && count < (size_t)s->precision) { /* %.5d: at least so many digits */
         *--p = '0';
         count++;
     }
@@ -185,7 +185,7 @@ static char peek(const struct percent *p)
     return p->at < p->format->n ? p->format->p[p->at] : '\0';
 }
 
-/* A number, or "*" for the next argument; absent leaves *out alone. */
+/* A number, or "*" for the next argument, which may be negative; absent leaves *out alone. */
 static int percent_number(struct jrun *r, struct percent *p, int64_t *out)
 {
     struct jvalue v;
@@ -197,14 +197,11 @@ static int percent_number(struct jrun *r, struct percent *p, int64_t *out)
         if (!jv_is_integral(v))
             return bad(r, "* needs an integer");
         *out = jv_integer(v);
-        return 0;
+    } else if (peek(p) >= '0' && peek(p) <= '9') {
+        for (*out = 0; peek(p) >= '0' && peek(p) <= '9' && *out <= INT32_MAX; p->at++)
+            *out = *out * 10 + (peek(p) - '0');
     }
-    for (bool first = true; peek(p) >= '0' && peek(p) <= '9'; p->at++, first = false) {
-        *out = (first ? 0 : *out * 10) + (peek(p) - '0');
-        if (*out > INT32_MAX)
-            return bad(r, "width or precision too large");
-    }
-    return 0;
+    return *out > INT32_MAX || *out < -INT32_MAX ? bad(r, "width or precision too large") : 0;
 }
 
 static int percent_spec(struct jrun *r, struct percent *p, struct spec *s)
@@ -230,6 +227,7 @@ static int percent_spec(struct jrun *r, struct percent *p, struct spec *s)
         s->precision = 0;
         if (percent_number(r, p, &s->precision))
             return r->mem.rc;
+        s->precision = s->precision < 0 ? 0 : s->precision;
     }
     p->at += is_one_of(peek(p), "hlL");
     s->type = peek(p);
@@ -440,6 +438,8 @@ static int write_value(struct jrun *r, struct jbuild *b, const struct jstr *spec
 {
     struct spec s;
 
+    if (!spec)
+        return r->mem.rc;
     if (spec->n == 0) {
         soq__jprint(r, b, v);
         return r->mem.rc;
@@ -462,9 +462,10 @@ static int first_part(struct jrun *r, struct braces *p, const struct jstr *name,
     const struct jvalue *found = NULL;
     size_t at = 0;
     int64_t i = p->automatic;
-    bool number = name->n == 0 || (read_number(name, &at, &i) && at == name->n);
 
-    if (number) {
+    if (!name)
+        return r->mem.rc;
+    if (name->n == 0 || (read_number(name, &at, &i) && at == name->n)) {
         p->any_automatic |= name->n == 0;
         p->any_numbered |= name->n != 0;
         p->automatic += name->n == 0;
@@ -486,6 +487,8 @@ static int lookup(struct jrun *r, struct braces *p, const struct jstr *field, st
 {
     size_t end = 0;
 
+    if (!field)
+        return r->mem.rc;
     while (end < field->n && field->p[end] != '.' && field->p[end] != '[')
         end++;
     if (first_part(r, p, soq__jstr_slice(&r->mem, field, 0, end), out))

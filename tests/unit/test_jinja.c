@@ -285,6 +285,23 @@ Test(jinja, trusted_variables_and_precedence)
     cr_expect_eq(soq__alloc_live(), 0);
 }
 
+/* ---- formats ---- */
+
+#define ZEROS_49 "0000000000000000000000000000000000000000000000000"
+
+/* As Python: '%.100d' % 7 and so on. */
+Test(jinja, precision_and_width_of_numbers)
+{
+    expect_text("{{ '%.100d' % 7 }}", ZEROS_49 ZEROS_49 "07");
+    expect_text("{{ '%+.99d|%#.100x' % (-7, 255) }}", "-" ZEROS_49 ZEROS_49 "7|0x" ZEROS_49 ZEROS_49 "ff");
+    expect_text("{{ '%.*f %.*d' % (-1, 2.5, -3, 4) }}", "2 4");
+    expect_text("{{ '%*d|' % (-4, 1) }}", "1   |");
+    expect_error("{{ '%.301d' % 7 }}", -SOQ_EINVAL, "template line 1: format string: precision too large");
+    expect_error("{{ '%*d' % (2147483648, 1) }}", -SOQ_EINVAL, "template line 1: format string: width or precision too large");
+    expect_error("{{ '%*d' % (-9223372036854775807 - 1, 1) }}", -SOQ_EINVAL,
+                 "template line 1: format string: width or precision too large");
+}
+
 /* ---- messages ---- */
 
 Test(jinja, errors_name_line_and_nearest)
@@ -415,6 +432,10 @@ Test(jinja, work_is_bounded)
         "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
         "{{ 'a' in 'b' * 1 and 2 ** 62 * 2 ** 62 }}{{ 2 ** 64 }}",
+        /* memory ends at each of the three slices of a field */
+        "{% set f = '{a}' * 20000 %}{{ f.format(a='') }}{{ f.format(a='') }}",
+        "{% set f = '{a}' * 20000 %}{% set x = 'abc'[1:] %}{{ f.format(a='') }}{{ f.format(a='') }}",
+        "{% set f = '{a}' * 20000 %}{% set x = 'abc'[1:][1:] %}{{ f.format(a='') }}{{ f.format(a='') }}",
     };
 
     for (size_t i = 0; i < sizeof greedy / sizeof greedy[0]; i++)
