@@ -33,8 +33,11 @@ int soq__sandbox_create(struct soq__sandbox *sandbox, struct soq_error *err)
         return soq__fail(err, SOQ_EIO, "%s: %s", sandbox->root, strerror(errno));
     for (size_t i = 0; i < SOQ__COUNT(places); i++) {
         snprintf(path, sizeof path, "%s/%s", sandbox->root, places[i].folder);
-        if (mkdir(path, 0700))
-            return soq__fail(err, SOQ_EIO, "%s: %s", path, strerror(errno));
+        if (mkdir(path, 0700)) {
+            soq__fail(err, SOQ_EIO, "%s: %s", path, strerror(errno));
+            soq__sandbox_remove(sandbox);
+            return -SOQ_EIO;
+        }
     }
     return 0;
 }

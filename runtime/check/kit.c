@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, SLOTS = 64, SLOT_PAGES = 2, LATER = 64, LATER_BYTE = 0xa5, SLACK_BYTE = 0xb9 };
+enum { SLOTS = 64, SLOT_PAGES = 2, LATER = 64, LATER_BYTE = 0xa5, SLACK_BYTE = 0xb9 };
 
 /* ---- Verdicts */
 
@@ -71,9 +71,14 @@ void soq__kit_refused(struct soq__kit *kit, const char *what, int rc, int code, 
 
 /* ---- Memory */
 
+static size_t page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static unsigned char *map(struct soq__kit *kit, size_t pages)
 {
-    void *p = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, pages * page(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     SOQ__EXPECT(kit, p != MAP_FAILED, "the kit is out of memory: %zu pages", pages);
     return p;
@@ -82,11 +87,11 @@ static unsigned char *map(struct soq__kit *kit, size_t pages)
 /* The data ends where the last page begins. */
 void *soq__kit_guard(struct soq__kit *kit, size_t bytes, size_t align)
 {
-    size_t space = (bytes + align - 1) / align * align, pages = (space + PAGE - 1) / PAGE;
-    unsigned char *raw = map(kit, pages + 2), *end = raw + (pages + 1) * PAGE;
+    size_t space = (bytes + align - 1) / align * align, pages = (space + page() - 1) / page();
+    unsigned char *raw = map(kit, pages + 2), *end = raw + (pages + 1) * page();
 
-    SOQ__EXPECT(kit, !pages || mprotect(raw + PAGE, pages * PAGE, PROT_READ | PROT_WRITE) == 0, "the kit is out of memory");
-    memset(raw + PAGE, SLACK_BYTE, pages * PAGE - space);
+    SOQ__EXPECT(kit, !pages || mprotect(raw + page(), pages * page(), PROT_READ | PROT_WRITE) == 0, "the kit is out of memory");
+    memset(raw + page(), SLACK_BYTE, pages * page() - space);
     return end - space;
 }
 
@@ -94,7 +99,7 @@ void soq__kit_guard_intact(struct soq__kit *kit, const void *p, const char *what
 {
     const unsigned char *data = p;
 
-    for (const unsigned char *at = data; ((uintptr_t)at & (PAGE - 1)) != 0;)
+    for (const unsigned char *at = data; ((uintptr_t)at & (page() - 1)) != 0;)
         SOQ__EXPECT(kit, *--at == SLACK_BYTE, "wrote %td bytes in front of %s", data - at, what);
 }
 
@@ -110,9 +115,9 @@ static unsigned char *next_slot_end(struct soq__kit *kit)
 
     if (!ring.raw)
         ring.raw = map(kit, SLOTS * (SLOT_PAGES + 1));
-    slot = ring.raw + (size_t)(ring.next++ % SLOTS) * (SLOT_PAGES + 1) * PAGE;
-    SOQ__EXPECT(kit, mprotect(slot, SLOT_PAGES * PAGE, PROT_READ | PROT_WRITE) == 0, "the kit is out of memory");
-    return slot + SLOT_PAGES * PAGE;
+    slot = ring.raw + (size_t)(ring.next++ % SLOTS) * (SLOT_PAGES + 1) * page();
+    SOQ__EXPECT(kit, mprotect(slot, SLOT_PAGES * page(), PROT_READ | PROT_WRITE) == 0, "the kit is out of memory");
+    return slot + SLOT_PAGES * page();
 }
 
 void *soq__kit_box(struct soq__kit *kit, const void *src, size_t size)

@@ -42,9 +42,10 @@ const struct soq__check_family soq__checks_silence = SOQ__FAMILY(silence_checks)
 static void listen(struct runner *r, const struct soq__check *check, const struct soq_buf *output)
 {
     const char *file = soq__sandbox_found(&r->sandbox), *text = soq__buf_str(output);
+    size_t n = strcspn(text, "\n");
 
     if (output->len && !*r->said)
-        snprintf(r->said, sizeof r->said, "%s: \"%.*s\"", check->id, (int)(strcspn(text, "\n") % 200), text);
+        snprintf(r->said, sizeof r->said, "%s: \"%.*s\"", check->id, n < 200 ? (int)n : 200, text);
     if (file && !*r->wrote)
         snprintf(r->wrote, sizeof r->wrote, "%s: %s", check->id, file);
 }
