@@ -126,10 +126,12 @@ static int give_head(struct soq__layer_rules *rules, const struct soq__layer_rul
     return 0;
 }
 
-/* The item of n bytes at the front of a list, "0-1" of "0-1,28-". */
-static int read_item(const char *list, size_t n, const char *what, uint32_t n_all, uint32_t *first, uint32_t *last,
+/* The item of n bytes at the front of a list, "0-1" of "0-1,28-"; the list goes on behind its comma, and is NULL without one.
+ */
+static int next_item(const char **rest, size_t n, const char *what, uint32_t n_all, uint32_t *first, uint32_t *last,
                      struct soq_error *err)
 {
+    const char *list = *rest;
     char *item = soq__strndup(list, n);
     bool good;
 
@@ -137,6 +139,7 @@ static int read_item(const char *list, size_t n, const char *what, uint32_t n_al
         return soq__fail(err, SOQ_ENOMEM, "out of memory");
     good = soq__parse_range(item, n_all, first, last);
     soq__free(item);
+    *rest = list[n] == ',' ? list + n + 1 : NULL;
     if (good)
         return 0;
     return soq__fail(err, SOQ_EINVAL, "\"%.*s\": expected FIRST-LAST, with %s 0 to %u, and commas between", (int)n, list, what,
@@ -151,15 +154,13 @@ static int give(struct soq__layer_rules *rules, const struct soq__layer_rule *ru
 
     if (!heads)
         return give_layer(rules, rule, layer, err);
-    do {
-        size_t n = strcspn(heads, ",");
+    while (!rc && heads) {
         uint32_t first = 1, last = 0;
 
-        rc = read_item(heads, n, "heads", rules->n_heads, &first, &last, err);
+        rc = next_item(&heads, strcspn(heads, ","), "heads", rules->n_heads, &first, &last, err);
         for (uint32_t h = first; !rc && h <= last; h++)
             rc = give_head(rules, rule, layer, h, err);
-        heads += n + (heads[n] == ',');
-    } while (!rc && *heads);
+    }
     return rc;
 }
 
@@ -175,15 +176,13 @@ static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule
                          (int)(slash - key), key);
     if (heads && !rule->words[SOQ__LAYER_POLICY])
         return soq__fail(err, SOQ_EINVAL, "expected policy:NAME for the heads, with its options behind it");
-    do {
-        size_t n = strcspn(key, ",/");
+    while (!rc && key) {
         uint32_t first = 1, last = 0;
 
-        rc = read_item(key, n, "layers", rules->n_layers, &first, &last, err);
+        rc = next_item(&key, strcspn(key, ",/"), "layers", rules->n_layers, &first, &last, err);
         for (uint32_t l = first; !rc && l <= last; l++)
             rc = give(rules, rule, l, heads, err);
-        key += n + (key[n] == ',');
-    } while (!rc && *key && *key != '/');
+    }
     return rc;
 }
 
