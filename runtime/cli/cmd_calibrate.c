@@ -224,15 +224,30 @@ static int finish(const struct collection *c, const char *path, struct soq_error
 
 /* ---- The command --------------------------------------------------------------------------------------------------------- */
 
+/* What layers have of their own might drop or change entries. */
+static int refuse_layers(const struct soq__settings *settings, struct soq_error *err)
+{
+    const struct soq__setting *s;
+
+    for (size_t i = 0; (s = soq__settings_at(settings, i)); i++)
+        if (strcmp(s->section, "kv.layers") == 0)
+            return soq__fail(err, SOQ_EINVAL,
+                             "[kv.layers] %s = %s: calibrate looks at all layers in a full cache of f32; take that key out, or "
+                             "name a configuration without it with --config",
+                             s->spec.option.key, s->value.text);
+    return 0;
+}
+
 /* A cache of f32 that counts attention and drops nothing. */
 static int configure(struct soq_runtime *runtime, int64_t context, struct soq_error *err)
 {
     char capacity[24];
-    const char *const settings[][3] = {{"kv", "codec", "f32"},        {"kv", "codec_k", ""},
-                                       {"kv", "codec_v", ""},         {"kv", "policy", "observed"},
-                                       {"kv", "prefix_cache", "off"}, {"kv", "prefix_pin", ""},
-                                       {"kv.observed", "ratio", "0"}, {"kv.observed", "capacity", capacity}};
-    int rc = 0;
+    const char *const settings[][3] = {{"kv", "codec", "f32"},         {"kv", "codec_k", ""},
+                                       {"kv", "codec_v", ""},          {"kv", "policy", "observed"},
+                                       {"kv", "prefix_cache", "off"},  {"kv", "prefix_pin", ""},
+                                       {"kv.observed", "ratio", "0"},  {"kv.observed", "capacity", capacity},
+                                       {"decoding", "drafter", "none"}};
+    int rc = refuse_layers(runtime->settings, err);
 
     snprintf(capacity, sizeof capacity, "%lld", (long long)context);
     for (size_t i = 0; !rc && i < sizeof settings / sizeof settings[0]; i++)
@@ -242,15 +257,18 @@ static int configure(struct soq_runtime *runtime, int64_t context, struct soq_er
 
 static int calibrate(const struct calibrate_options *o, struct soq_model *model, struct soq_error *err)
 {
+    uint32_t window = model->engine->model->hparams.window;
     struct soq__ids ids = {0};
     struct collection c = {0};
     size_t n_chunks;
     int rc = soq__input_text_ids(o->file, model->model->tokenizer, &ids, err);
 
-    if (!rc && model->engine->layout.grid)
-        rc = soq__fail(err, SOQ_EINVAL,
-                       "[kv.layers] gives some layers a codec that packs, and what it loses would be seen; "
-                       "calibrate without it");
+    if (!rc && window && o->context > window)
+        rc = soq__fail(
+            err, SOQ_EINVAL,
+            "--context %lld: layers of the model have a window of %u tokens and let go of what lies before it; chunks "
+            "must not be longer",
+            (long long)o->context, window);
     if (!rc && o->context >= model->engine->context)
         rc = soq__fail(err, SOQ_EINVAL, "--context %lld: the model's context is %u; chunks must be shorter",
                        (long long)o->context, model->engine->context);

@@ -388,6 +388,8 @@ def calibrate():
     soquete(*args, "-o", path("b.kvcal"), "-t", 1, "-f", path("words.txt", WORDS * 12))
     layers, heads, dim, tokens, values = calibration(path("a.kvcal"))
     assert (layers, heads, dim, tokens, values) == calibration(path("b.kvcal")) and tokens == 4 * 63, tokens
+    soquete(*args, "-o", path("drafted.kvcal"), "--decoding.drafter=self", "--draft.policy=snapkv", text=WORDS * 12)
+    assert values == calibration(path("drafted.kvcal"))[4]
     assert "%d layers, %d tokens" % (layers, tokens) in out, out
     stride = 4 * heads * dim + 6 * 28
     weighted = 0
@@ -436,6 +438,10 @@ def calibrate_refuses():
     assert stat.S_ISFIFO(os.stat(path("pipe.kvcal")).st_mode)
     assert "no chunk of 128" in soquete("calibrate", "-m", LLAMA, "-c", 128, "-o", path("d.kvcal"), text="short", rc=2).err
     assert "context" in soquete("calibrate", "-m", LLAMA, "-c", 1 << 20, "-o", path("d.kvcal"), text=WORDS, rc=2).err
+    assert "window of 16" in soquete("calibrate", "-m", GEMMA, "-c", 17, "-o", path("d.kvcal"), text=WORDS * 12, rc=2).err
+    for layers in ("policy:window capacity:64", "codec:f16"):
+        refused = soquete("calibrate", "-m", LLAMA, "-c", 128, "-o", path("d.kvcal"), "--kv.layers.0=" + layers, text=WORDS * 12, rc=2).err
+        assert "[kv.layers] 0 = " + layers in refused, refused
     assert "missing" in soquete("calibrate", "-m", LLAMA, "-f", path("missing"), "-o", path("d.kvcal"), rc=1).err
     soquete("calibrate", "-m", LLAMA, "-c", 16, "-o", path("no/folder.kvcal"), text=WORDS, rc=1)
     assert not os.path.exists(path("d.kvcal"))
