@@ -207,17 +207,16 @@ static int wants_prefixes(const struct soq__engine *e, const struct soq__setting
     return 0;
 }
 
-static int init_prefix(struct soq__engine *e, const struct soq__settings *settings, struct soq_error *err)
+/* If there is an index at all. */
+static int init_prefix(struct soq__engine *e, const struct soq__settings *settings, bool wanted, struct soq_error *err)
 {
     struct soq__prefix_params params = {
         .limit = soq__settings_size(settings, "kv", "prefix_memory"),
         .ttl = (double)soq__settings_int(settings, "kv", "prefix_ttl"),
     };
-    bool wanted = false;
-    int rc = wants_prefixes(e, settings, &wanted, err);
 
-    if (rc || !wanted)
-        return rc;
+    if (!wanted)
+        return 0;
     params.limit = params.limit ? params.limit : e->kv.budget.limit / 4;
     params.domain = soq__hash(e->identity.data, e->identity.len);
     return soq__prefix_init(&e->prefix, &e->kv, &params, err);
@@ -296,7 +295,8 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
     return soq__step_init(&e->step, e->max_rows, e->max_sequences, e->max_outputs, soq__kv_max_segments(&e->kv), err);
 }
 
-/* Placement before layout, since blocks lie where attention is computed; layout before weights, since it is quick to refuse. */
+/* Placement before layout, since blocks lie where attention is computed; layout and what prefixes need before weights, since
+ * they are quick to refuse. */
 static int build_net(struct soq__engine *e, const struct soq__engine_params *p, struct soq_error *err)
 {
     struct soq__kv_layout_params lp;
@@ -310,6 +310,7 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
         .progress = p->progress,
         .progress_arg = p->progress_arg,
     };
+    bool prefixes = false;
     int rc = init_strategies(e, p, err);
 
     if (rc)
@@ -320,13 +321,15 @@ static int build_net(struct soq__engine *e, const struct soq__engine_params *p, 
         rc = init_layout(e, &lp, err);
     if (rc || p->place_only)
         return rc;
-    rc = soq__net_load(&e->net, &np, &e->layout, err);
+    rc = wants_prefixes(e, p->settings, &prefixes, err);
+    if (!rc)
+        rc = soq__net_load(&e->net, &np, &e->layout, err);
     if (!rc)
         rc = init_cache(e, p->settings, err);
     if (!rc)
         rc = soq__identity_write(e, &e->identity, err);
     if (!rc)
-        rc = init_prefix(e, p->settings, err);
+        rc = init_prefix(e, p->settings, prefixes, err);
     return rc ? rc : init_preemption(e, p->settings, err);
 }
 

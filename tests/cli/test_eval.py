@@ -8,7 +8,7 @@ import signal
 import time
 import xml.etree.ElementTree as xml
 
-from cli import LLAMA, SMOLLM, ids_text, main, needs_smollm, path, soquete, start, test
+from cli import GEMMA, LLAMA, SMOLLM, ids_text, main, needs_smollm, path, soquete, start, test
 
 SMALL = ["eval", "kv", "-m", LLAMA, "--lengths", "224,256", "-n", "2", "--scored", "8", "--depths", "0,100"]
 
@@ -92,6 +92,30 @@ def parallel():
     soquete(*SMALL, "h2o/f16@64", "adakv@64", "--parallel", "1", "--results", one)
     soquete(*SMALL, "h2o/f16@64", "adakv@64", "--parallel", "8", "--results", eight)
     assert lines(one) == lines(eight)
+
+
+@test
+def loads():
+    """weights are loaded once for each configuration, even where it turns out that its prompts can share nothing."""
+    told = soquete(*SMALL, "h2o/f16@64", "--tasks", "passkey,recall", "--parallel", "1", "--runtime.log_level=info").err
+    assert told.count("the KV cache takes up to") == 2, told
+
+
+@test
+def models():
+    """--results: models of the same name are told apart; lines that name no fingerprint are of any model of that name."""
+    name, args = path("models.jsonl"), SMALL[4:] + ["full/f16", "--tasks", "passkey", "--results"]
+    soquete("eval", "kv", "-m", LLAMA, *args, name)
+    llama = lines(name)
+    soquete("eval", "kv", "-m", GEMMA, *args, name)
+    both = lines(name)
+    assert both[:len(llama)] == llama and len(both) == 2 * len(llama), both
+    assert len({(r["model"], r["fingerprint"]) for r in both}) == 2 and {r["model"] for r in both} == {"model.gguf"}, both
+    for r in llama:
+        del r["fingerprint"]
+    old = path("old.jsonl", "".join(json.dumps(r) + "\n" for r in llama))
+    soquete("eval", "kv", "-m", LLAMA, *args, old)
+    assert lines(old) == llama
 
 
 @test

@@ -98,6 +98,23 @@ Test(eval, words)
     cr_expect_eq(soq__alloc_live(), live);
 }
 
+/* Names of files are as long as they are. */
+Test(eval, long_words)
+{
+    char path[2000] = "", word[2100], setting[2100], *words[] = {word};
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__eval_configs all;
+
+    for (int i = 0; i < 199; i++)
+        strcat(path, "/and/more/");
+    snprintf(word, sizeof word, "full/kvquant:calibration=%s", path);
+    snprintf(setting, sizeof setting, "kv.kvquant.calibration=%s", path);
+    cr_assert_eq(soq__eval_configs_init(&all, &(struct soq__eval_lists){NULL, NULL, NULL}, words, 1, &err), 0, "%s", err.text);
+    cr_assert_eq(all.items[1].n_settings, 4);
+    cr_expect_str_eq(all.items[1].settings[3], setting);
+    soq__eval_configs_done(&all);
+}
+
 Test(eval, wrong_words)
 {
     char *words[] = {"",          "/int8",      "full/",    "full/int8+", "snapkv@",       "snapkv@0",
@@ -254,6 +271,26 @@ Test(eval, divergence)
     soq__row_store_done(&store);
 }
 
+/* Logits of -infinity: what neither can say costs nothing, what only the other cannot say costs everything. */
+Test(eval, divergence_of_what_cannot_be)
+{
+    float p[3] = {0, 0, -INFINITY}, q[3] = {0, -INFINITY, 0}, far[3] = {0, 0, -1e4f}, odd[3] = {0, NAN, 0};
+    struct soq__row_summary a = soq__row_summary(p, 3), b = soq__row_summary(q, 3), c = soq__row_summary(far, 3),
+                            d = soq__row_summary(odd, 3);
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq__row_store store;
+
+    cr_assert_eq(soq__row_store_init(&store, 2, 3, &err), 0, "%s", err.text);
+    soq__row_store_put(&store, 0, p, &a);
+    soq__row_store_put(&store, 1, far, &c);
+    cr_expect_eq(soq__row_store_divergence(&store, 0, p, &a), 0);
+    cr_expect_eq(soq__row_store_divergence(&store, 0, far, &c), 0);
+    cr_expect_eq(soq__row_store_divergence(&store, 0, q, &b), INFINITY);
+    cr_expect_eq(soq__row_store_divergence(&store, 1, p, &a), INFINITY, "less than a float can say is not nothing");
+    cr_expect_eq(soq__row_store_divergence(&store, 0, odd, &d), INFINITY);
+    soq__row_store_done(&store);
+}
+
 /* ---- Records */
 
 static char work[] = "/tmp/test_eval_XXXXXX";
@@ -270,7 +307,7 @@ static void make_file(const char *text)
 
 static struct soq__eval_record text_record(const char *config, uint32_t index, double nll, double kl)
 {
-    struct soq__eval_record r = {.key = {"m.gguf", config, "t", SOQ__EVAL_TEXT, 64, 0, index}, .kv_bytes = 1000, .n = 4};
+    struct soq__eval_record r = {.key = {"m.gguf", "f0", config, "t", SOQ__EVAL_TEXT, 64, 0, index}, .kv_bytes = 1000, .n = 4};
 
     r.nll = soq__alloc_zero(4, sizeof *r.nll);
     r.kl = soq__alloc_zero(4, sizeof *r.kl);
@@ -288,7 +325,8 @@ Test(eval, records)
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq__eval_records records;
     struct soq__eval_record r = text_record("full/f32", 1, 2.5, 0.125);
-    struct soq__eval_record speed = {.key = {"m.gguf", "a&b", "s", SOQ__EVAL_SPEED, 64, 0, 0}, .tok_s = 12.5, .kv_peak = 77};
+    struct soq__eval_record speed = {
+        .key = {"m.gguf", "f0", "a&b", "s", SOQ__EVAL_SPEED, 64, 0, 0}, .tok_s = 12.5, .kv_peak = 77};
     const struct soq__eval_record *found;
     FILE *file;
 
@@ -302,7 +340,8 @@ Test(eval, records)
     fclose(file);
     cr_assert_eq(soq__eval_records_open(&records, work, &err), 0, "%s", err.text);
     cr_assert_eq(records.n, 2);
-    found = soq__eval_records_find(&records, &(struct soq__eval_key){"m.gguf", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 1});
+    found =
+        soq__eval_records_find(&records, &(struct soq__eval_key){"m.gguf", "f0", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 1});
     cr_assert(found != NULL);
     cr_expect(found->n == 4 && found->nll[3] == 2.5 && found->kl[1] == 0.25 && found->n_same_top == 3 &&
               found->kv_bytes == 1000);
@@ -310,9 +349,9 @@ Test(eval, records)
     cr_assert(found != NULL);
     cr_expect(found->tok_s == 12.5 && found->kv_peak == 77 && !found->nll);
     cr_expect_null(
-        soq__eval_records_find(&records, &(struct soq__eval_key){"m.gguf", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 2}));
+        soq__eval_records_find(&records, &(struct soq__eval_key){"m.gguf", "f0", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 2}));
     cr_expect_null(
-        soq__eval_records_find(&records, &(struct soq__eval_key){"n.gguf", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 1}));
+        soq__eval_records_find(&records, &(struct soq__eval_key){"n.gguf", "f0", "full/f32", "t", SOQ__EVAL_TEXT, 64, 0, 1}));
     speed.key.index = 1;
     cr_assert_eq(soq__eval_records_add(&records, &speed, &err), 0, "%s", err.text);
     soq__eval_records_done(&records);
@@ -323,9 +362,10 @@ Test(eval, records)
     cr_expect_eq(soq__alloc_live(), live);
 }
 
-#define GOOD                                                                                                                   \
-    "{\"model\":\"m\",\"config\":\"c\",\"task\":\"recall\",\"items\":\"i\",\"length\":8,\"depth\":0,\"index\":0,\"kv_bytes\":" \
-    "1}\n"
+#define RECORD(task)                                                                                                           \
+    "{\"model\":\"m\",\"config\":\"c\",\"task\":\"" task "\",\"items\":\"i\",\"length\":8,\"depth\":0,\"index\":0,"            \
+    "\"kv_bytes\":1,"
+#define GOOD RECORD("recall") "\"nll\":[1]}\n"
 
 Test(eval, wrong_records)
 {
@@ -338,10 +378,12 @@ Test(eval, wrong_records)
         {GOOD "{\"model\":\"m\",\"task\":\"poem\"}\n", ":2: \"task\" is missing or wrong"},
         {"{\"model\":\"m\",\"config\":\"c\",\"task\":\"recall\",\"items\":\"i\",\"length\":-8}\n",
          ":1: \"length\" is missing or wrong"},
-        {"{\"model\":\"m\",\"config\":\"c\",\"task\":\"text\",\"items\":\"i\",\"length\":8,\"depth\":0,\"index\":0,\"kv_"
-         "bytes\":1,"
-         "\"nll\":[1,2],\"kl\":[1]}\n",
-         ":1: \"kl\" is missing or wrong"},
+        {RECORD("text") "\"nll\":[1,2],\"kl\":[1]}\n", ":1: \"kl\" is missing or wrong"},
+        {RECORD("text") "\"kl\":[1,2]}\n", ":1: \"nll\" is missing or wrong"},
+        {RECORD("text") "\"nll\":[],\"kl\":[0,0,0,0]}\n", ":1: \"nll\" is missing or wrong"},
+        {RECORD("text") "\"nll\":[1,2],\"kl\":[]}\n", ":1: \"kl\" is missing or wrong"},
+        {RECORD("text") "\"nll\":[1,2]}\n", ":1: \"kl\" is missing or wrong"},
+        {RECORD("recall") "\"score\":1}\n", ":1: \"nll\" is missing or wrong"},
     };
     int64_t live = soq__alloc_live();
 
@@ -376,9 +418,8 @@ struct made {
 };
 
 /* Two texts and two keys for each of two configurations; the second is worse by known amounts. */
-static void make(struct made *m)
+static void make_with(struct made *m, char *word)
 {
-    char *word = "a<b@8";
     struct soq_error err = SOQ_ERROR_INIT;
 
     *m = (struct made){
@@ -387,6 +428,7 @@ static void make(struct made *m)
     cr_assert_eq(soq__eval_configs_init(&m->configs, &(struct soq__eval_lists){NULL, NULL, NULL}, &word, 1, &err), 0);
     m->eval = (struct soq__eval){.plan = &m->plan, .configs = &m->configs, .records = &m->records};
     strcpy(m->eval.model, "m.gguf");
+    strcpy(m->eval.fingerprint, "f0");
     for (int t = 0; t < SOQ__EVAL_TASKS; t++)
         strcpy(m->eval.items[t], "t");
     for (uint32_t c = 0; c < 2; c++)
@@ -402,6 +444,11 @@ static void make(struct made *m)
             }
         }
     cr_assert_eq(soq__eval_summary_init(&m->summary, &m->eval, &err), 0);
+}
+
+static void make(struct made *m)
+{
+    make_with(m, "a<b@8");
 }
 
 static void unmake(struct made *m)
@@ -467,6 +514,26 @@ Test(eval, reports)
     unmake(&m);
 }
 
+/* What a name has in it ends no cell. */
+Test(eval, names_with_separators)
+{
+    struct soq_buf text = SOQ_BUF_INIT;
+    struct made m;
+
+    make_with(&m, "full/q:file=a,b|\"c\"");
+    soq__eval_report(&m.summary, SOQ__EVAL_CSV, &text);
+    cr_expect(strstr(soq__buf_str(&text), "\nm.gguf,\"full/q:file=a,b|\"\"c\"\"\",64,2,15.64"), "%s", soq__buf_str(&text));
+    cr_expect(strstr(soq__buf_str(&text), "\nm.gguf,full/f32,64,2,"), "%s", soq__buf_str(&text));
+    soq__buf_clear(&text);
+    soq__eval_report(&m.summary, SOQ__EVAL_MD, &text);
+    cr_expect_eq(count(soq__buf_str(&text), "| full/q:file=a,b\\|\"c\" | 64 | "), 3, "%s", soq__buf_str(&text));
+    soq__buf_clear(&text);
+    soq__eval_report(&m.summary, SOQ__EVAL_TABLE, &text);
+    cr_expect_eq(count(soq__buf_str(&text), "full/q:file=a,b|\"c\"  "), 3, "%s", soq__buf_str(&text));
+    soq__buf_done(&text);
+    unmake(&m);
+}
+
 Test(eval, pictures)
 {
     struct soq_buf text = SOQ_BUF_INIT;
@@ -486,6 +553,30 @@ Test(eval, pictures)
         cr_expect_eq(count(soq__buf_str(&text), ">-"), 0, "no share is negative");
         soq__buf_clear(&text);
     }
+    soq__buf_done(&text);
+    unmake(&m);
+}
+
+/* What no axis can show, a divergence without end and a share of nothing, is not in the picture, and the axes end. */
+Test(eval, pictures_of_what_has_no_place)
+{
+    struct soq_buf text = SOQ_BUF_INIT;
+    struct made m;
+
+    make(&m);
+    m.summary.rows[1].kl.mean = INFINITY;
+    soq__eval_plot_pareto(&m.summary, SOQ__EVAL_BY_KL, &text);
+    cr_expect_eq(count(soq__buf_str(&text), "<circle"), 2); /* the full cache, and its name */
+    soq__buf_clear(&text);
+    m.summary.rows[1].kv_bytes = 0;
+    soq__eval_plot_pareto(&m.summary, SOQ__EVAL_BY_PASSKEY, &text);
+    cr_expect_eq(count(soq__buf_str(&text), "<circle"), 2);
+    soq__buf_clear(&text);
+    m.summary.rows[0].kv_bytes = 0;
+    for (int by = SOQ__EVAL_BY_KL; by <= SOQ__EVAL_BY_PASSKEY; by++)
+        soq__eval_plot_pareto(&m.summary, (enum soq__eval_quality)by, &text);
+    cr_expect_eq(count(soq__buf_str(&text), "<circle"), 0);
+    cr_expect_eq(count(soq__buf_str(&text), "nan") + count(soq__buf_str(&text), "inf"), 0);
     soq__buf_done(&text);
     unmake(&m);
 }

@@ -1,8 +1,6 @@
 #include "cli/eval/config.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,27 +32,25 @@ static struct piece cut(struct piece *rest, char mark)
     return first;
 }
 
-SOQ_PRINTF(2, 3) static int add_setting(struct soq__eval_config *c, const char *fmt, ...)
+/* Takes what the buffer holds. */
+static int add_setting(struct soq__eval_config *c, struct soq_buf *text)
 {
-    char line[512];
-    va_list args;
+    char *setting = soq__buf_steal(text);
 
     if (c->n_settings == c->cap_settings) {
         uint32_t cap = c->cap_settings ? 2 * c->cap_settings : 8;
         char **more = soq__realloc_array(c->settings, cap, sizeof *more);
 
-        if (!more)
-            return -1;
-        c->settings = more;
-        c->cap_settings = cap;
+        if (more) {
+            c->settings = more;
+            c->cap_settings = cap;
+        }
     }
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    c->settings[c->n_settings] = soq__strdup(line);
-    if (!c->settings[c->n_settings])
+    if (!setting || c->n_settings == c->cap_settings) {
+        soq__free(setting);
         return -1;
-    c->n_settings++;
+    }
+    c->settings[c->n_settings++] = setting;
     return 0;
 }
 
@@ -64,21 +60,24 @@ SOQ_PRINTF(2, 3) static int add_setting(struct soq__eval_config *c, const char *
 static int take_plugin(struct soq__eval_config *c, struct piece text, const char *const *keys, struct soq_error *err)
 {
     struct piece name = cut(&text, ':');
+    struct soq_buf setting = SOQ_BUF_INIT;
     int n_name = (int)length(name), rc = 0;
 
     if (!n_name)
         return soq__fail(err, SOQ_EINVAL, "%s: a name is missing; expected POLICY[:KEY=VALUE][/CODEC][@BUDGET]", c->label);
-    for (size_t i = 0; keys[i] && !rc; i++)
-        rc = add_setting(c, "%s=%.*s", keys[i], n_name, name.text);
+    for (size_t i = 0; keys[i] && !rc; i++) {
+        soq__buf_printf(&setting, "%s=%.*s", keys[i], n_name, name.text);
+        rc = add_setting(c, &setting);
+    }
     while (length(text) && !rc) {
         struct piece option = cut(&text, ':'), value = option, key = cut(&value, '=');
 
         if (!length(key) || key.end == option.end)
             return soq__fail(err, SOQ_EINVAL, "%s: '%.*s' is no KEY=VALUE", c->label, (int)length(option), option.text);
-        if (memchr(key.text, '.', length(key)))
-            rc = add_setting(c, "%.*s", (int)length(option), option.text);
-        else
-            rc = add_setting(c, "kv.%.*s.%.*s", n_name, name.text, (int)length(option), option.text);
+        if (!memchr(key.text, '.', length(key)))
+            soq__buf_printf(&setting, "kv.%.*s.", n_name, name.text);
+        soq__buf_append(&setting, option.text, length(option));
+        rc = add_setting(c, &setting);
     }
     return rc ? soq__fail(err, SOQ_ENOMEM, "out of memory") : 0;
 }

@@ -73,7 +73,8 @@ void soq__row_store_put(struct soq__row_store *store, size_t row, const float *l
     store->summaries[row] = *summary;
 }
 
-/* The sum of p is 1, so that what both distributions are divided by comes out of it. */
+/* The sum of p is 1, so that what both distributions are divided by comes out of it. A token that the stored row rules out adds
+ * nothing, one that only the given row rules out all there is, even where p is less than a float can say: 0 times infinity. */
 double soq__row_store_divergence(const struct soq__row_store *store, size_t row, const float *logits,
                                  const struct soq__row_summary *summary)
 {
@@ -82,6 +83,7 @@ double soq__row_store_divergence(const struct soq__row_store *store, size_t row,
     double sum = summary->log_sum - s->log_sum;
 
     for (uint32_t i = 0; i < store->n_vocab; i++)
-        sum += (double)expf(base[i] - (float)s->log_sum) * ((double)base[i] - (double)logits[i]);
-    return sum > 0 ? sum : 0;
+        if (base[i] != -INFINITY)
+            sum += (double)expf(base[i] - (float)s->log_sum) * ((double)base[i] - (double)logits[i]);
+    return isnan(sum) ? INFINITY : fmax(sum, 0);
 }

@@ -28,7 +28,7 @@ struct soq__row_store {
 int soq__row_store_init(struct soq__row_store *store, size_t n_rows, uint32_t n_vocab, struct soq_error *err);
 void soq__row_store_done(struct soq__row_store *store);
 void soq__row_store_put(struct soq__row_store *store, size_t row, const float *logits, const struct soq__row_summary *summary);
-/* KL(stored || given) = sum p log(p / q) in nats: 0 where both are equal. */
+/* KL(stored || given) = sum p log(p / q) in nats: 0 where both are equal, infinite where it cannot be computed. */
 double soq__row_store_divergence(const struct soq__row_store *store, size_t row, const float *logits,
                                  const struct soq__row_summary *summary);
 

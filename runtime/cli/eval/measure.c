@@ -11,6 +11,7 @@
 #include "cli/load.h"
 #include "cli/out.h"
 #include "cli/term.h"
+#include "model/fingerprint.h"
 
 /* An item in work. */
 struct lane {
@@ -45,8 +46,8 @@ struct run {
 struct soq__eval_key soq__eval_key(const struct soq__eval *eval, uint32_t config, enum soq__eval_task task, uint32_t length,
                                    uint32_t depth, uint32_t index)
 {
-    return (struct soq__eval_key){eval->model, eval->configs->items[config].label, eval->items[task], task, length, depth,
-                                  index};
+    return (struct soq__eval_key){
+        eval->model, eval->fingerprint, eval->configs->items[config].label, eval->items[task], task, length, depth, index};
 }
 
 static uint32_t n_depths(const struct soq__eval_plan *plan, enum soq__eval_task task)
@@ -423,9 +424,11 @@ static int run_all(struct run *run, struct soq_error *err)
 
 static int load_model(struct run *run, struct soq_error *err)
 {
+    struct soq__eval *e = run->eval;
     struct soq_runtime *runtime = NULL;
     const char *path = NULL;
-    int rc = soq__cli_runtime(run->eval->args, &runtime, err);
+    struct soq__hash hash;
+    int rc = soq__cli_runtime(e->args, &runtime, err);
 
     if (!rc)
         rc = soq__cli_model_path(runtime, &path, err);
@@ -434,7 +437,12 @@ static int load_model(struct run *run, struct soq_error *err)
     if (!rc && !run->model->tokenizer)
         rc = soq__fail(err, SOQ_EUNSUPPORTED, "%s has no vocabulary to read a text with", path);
     if (!rc)
-        snprintf(run->eval->model, sizeof run->eval->model, "%s", soq__base_name(path));
+        rc = soq__model_fingerprint(run->model->gguf, &hash, err);
+    if (!rc) {
+        snprintf(e->model, sizeof e->model, "%s", soq__base_name(path));
+        for (size_t i = 0; i < sizeof e->fingerprint / 2; i++)
+            snprintf(e->fingerprint + 2 * i, 3, "%02x", hash.bytes[i]);
+    }
     soq_runtime_free(runtime);
     return rc;
 }

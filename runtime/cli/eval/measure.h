@@ -36,7 +36,7 @@ struct soq__eval {
     const struct soq__args *args;
     const struct soq__eval_configs *configs;
     struct soq__eval_records *records;
-    char model[128];                  /* the file's name */
+    char model[128], fingerprint[17]; /* the file's name, and what is in it */
     char items[SOQ__EVAL_TASKS][128]; /* what the keys of records say, by task */
 };
 

@@ -10,12 +10,19 @@
 #include "cli/term.h"
 #include "config/settings.h"
 
-void soq__eval_engine_close(struct soq__eval_engine *e)
+/* What it has found out stays. */
+static void close_engine(struct soq__eval_engine *e)
 {
     soq__engine_free(e->engine);
     soq_runtime_free(e->runtime);
     soq__free(e->identity);
-    *e = (struct soq__eval_engine){0};
+    *e = (struct soq__eval_engine){.without = e->without};
+}
+
+void soq__eval_engine_close(struct soq__eval_engine *e)
+{
+    close_engine(e);
+    e->without = NULL;
 }
 
 /* ---- Settings */
@@ -137,23 +144,26 @@ static int open_once(struct soq__eval_engine *e, const struct soq__eval_engine_p
         soq__free(o.items);
         return rc;
     }
-    soq__eval_engine_close(e);
+    close_engine(e);
     e->identity = identity;
     rc = open_with(e, p, &o, err);
     soq__free(o.items);
     if (rc || p->try_only)
-        soq__eval_engine_close(e);
+        close_engine(e);
     return rc;
 }
 
 int soq__eval_engine_open(struct soq__eval_engine *e, const struct soq__eval_engine_params *p, struct soq_error *err)
 {
-    struct soq__eval_engine_params without = *p;
-    int rc = open_once(e, p, err);
+    struct soq__eval_engine_params params = *p;
+    int rc;
 
-    if ((rc == -SOQ_EUNSUPPORTED || rc == -SOQ_EINVAL) && p->prefixes) {
-        without.prefixes = false;
-        rc = open_once(e, &without, err);
+    params.prefixes = p->prefixes && e->without != p->config;
+    rc = open_once(e, &params, err);
+    if ((rc == -SOQ_EUNSUPPORTED || rc == -SOQ_EINVAL) && params.prefixes) {
+        params.prefixes = false;
+        rc = open_once(e, &params, err);
+        e->without = rc ? NULL : p->config;
     }
     if (rc && rc != -SOQ_ECANCELLED)
         soq__fail_prefix(err, "%s", p->config->label);

@@ -8,8 +8,9 @@
 
 struct soq__eval_engine {
     struct soq_runtime *runtime;
-    struct soq__engine *engine; /* NULL: none is open */
-    char *identity;             /* what it was opened with */
+    struct soq__engine *engine;             /* NULL: none is open */
+    char *identity;                         /* what it was opened with */
+    const struct soq__eval_config *without; /* the last that was found to allow no prefixes; NULL: none was */
 };
 
 struct soq__eval_engine_params {

@@ -65,6 +65,7 @@ static void bound(struct chart *c)
         c->points[i].quality = fmin(c->points[i].quality, ceil(most));
 }
 
+/* What no axis can show, a share of nothing and a divergence without end, is left out. */
 static void fill(const struct soq__eval_summary *s, enum soq__eval_quality by, struct chart *c)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
@@ -78,7 +79,7 @@ static void fill(const struct soq__eval_summary *s, enum soq__eval_quality by, s
         const struct soq__eval_row *row = &s->rows[i * each];
         double share = row[longest].kv_bytes / full, quality = quality_of(&row[each - 1], by);
 
-        if (!isnan(share) && !isnan(quality))
+        if (share > 0 && isfinite(share) && quality > -INFINITY)
             c->points[c->n++] = (struct point){row->config, share, quality, false};
     }
     bound(c);

@@ -19,6 +19,7 @@ const char *const soq__eval_task_names[SOQ__EVAL_TASKS] = {"text", "passkey", "r
 static void record_done(struct soq__eval_record *r)
 {
     soq__free((char *)(uintptr_t)r->key.model);
+    soq__free((char *)(uintptr_t)r->key.fingerprint);
     soq__free((char *)(uintptr_t)r->key.config);
     soq__free((char *)(uintptr_t)r->key.items);
     soq__free(r->nll);
@@ -39,7 +40,10 @@ void soq__eval_records_done(struct soq__eval_records *records)
 /* Strings of the record become copies; on failure it is freed. */
 static int take(struct soq__eval_records *records, struct soq__eval_record r)
 {
+    bool has_fingerprint = r.key.fingerprint;
+
     r.key.model = soq__strdup(r.key.model);
+    r.key.fingerprint = has_fingerprint ? soq__strdup(r.key.fingerprint) : NULL;
     r.key.config = soq__strdup(r.key.config);
     r.key.items = soq__strdup(r.key.items);
     if (records->n == records->cap) {
@@ -51,7 +55,7 @@ static int take(struct soq__eval_records *records, struct soq__eval_record r)
             records->cap = cap;
         }
     }
-    if (!r.key.model || !r.key.config || !r.key.items || records->n == records->cap) {
+    if (!r.key.model || !r.key.fingerprint != !has_fingerprint || !r.key.config || !r.key.items || records->n == records->cap) {
         record_done(&r);
         return -1;
     }
@@ -59,10 +63,16 @@ static int take(struct soq__eval_records *records, struct soq__eval_record r)
     return 0;
 }
 
+static bool same_model(const struct soq__eval_key *a, const struct soq__eval_key *b)
+{
+    return strcmp(a->model, b->model) == 0 &&
+           (!a->fingerprint || !b->fingerprint || strcmp(a->fingerprint, b->fingerprint) == 0);
+}
+
 static bool same_key(const struct soq__eval_key *a, const struct soq__eval_key *b)
 {
     return a->task == b->task && a->length == b->length && a->depth == b->depth && a->index == b->index &&
-           strcmp(a->config, b->config) == 0 && strcmp(a->items, b->items) == 0 && strcmp(a->model, b->model) == 0;
+           strcmp(a->config, b->config) == 0 && strcmp(a->items, b->items) == 0 && same_model(a, b);
 }
 
 const struct soq__eval_record *soq__eval_records_find(const struct soq__eval_records *records, const struct soq__eval_key *key)
@@ -86,10 +96,10 @@ static json_t *numbers(const float *values, uint32_t n)
 
 static json_t *json_of(const struct soq__eval_record *r)
 {
-    json_t *json =
-        json_pack("{ss ss ss ss sI sI sI sI}", "model", r->key.model, "config", r->key.config, "task",
-                  soq__eval_task_names[r->key.task], "items", r->key.items, "length", (json_int_t)r->key.length, "depth",
-                  (json_int_t)r->key.depth, "index", (json_int_t)r->key.index, "kv_bytes", (json_int_t)r->kv_bytes);
+    json_t *json = json_pack("{ss ss* ss ss ss sI sI sI sI}", "model", r->key.model, "fingerprint", r->key.fingerprint,
+                             "config", r->key.config, "task", soq__eval_task_names[r->key.task], "items", r->key.items,
+                             "length", (json_int_t)r->key.length, "depth", (json_int_t)r->key.depth, "index",
+                             (json_int_t)r->key.index, "kv_bytes", (json_int_t)r->kv_bytes);
 
     if (json && r->key.task == SOQ__EVAL_SPEED) {
         json_object_set_new(json, "kv_peak_bytes", json_integer((json_int_t)r->kv_peak));
@@ -145,15 +155,15 @@ static bool take_text(const json_t *json, const char *key, const char **out)
     return *out != NULL;
 }
 
+/* At least one, and as many as *n says unless that is 0. */
 static bool take_numbers(const json_t *json, const char *key, uint32_t *n, float **out)
 {
     const json_t *list = json_object_get(json, key);
+    size_t n_list = json_array_size(list); /* 0: it is no list */
 
-    if (!list)
-        return true;
-    if (!json_is_array(list) || json_array_size(list) > UINT32_MAX || (*n && *n != json_array_size(list)))
+    if (!n_list || n_list > UINT32_MAX || (*n && *n != n_list))
         return false;
-    *n = (uint32_t)json_array_size(list);
+    *n = (uint32_t)n_list;
     *out = soq__alloc_zero(*n, sizeof **out);
     for (uint32_t i = 0; *out && i < *n; i++) {
         const json_t *value = json_array_get(list, i);
@@ -187,6 +197,8 @@ static const char *read_record(const json_t *json, struct soq__eval_record *r)
         return "task";
     if (!take_text(json, "model", &r->key.model))
         return "model";
+    if (!take_text(json, "fingerprint", &r->key.fingerprint) && json_object_get(json, "fingerprint"))
+        return "fingerprint";
     if (!take_text(json, "config", &r->key.config))
         return "config";
     if (!take_text(json, "items", &r->key.items))
@@ -201,9 +213,9 @@ static const char *read_record(const json_t *json, struct soq__eval_record *r)
         return "kv_bytes";
     if (!take_count(json, "kv_peak_bytes", INT64_MAX, false, &r->kv_peak))
         return "kv_peak_bytes";
-    if (!take_numbers(json, "nll", &r->n, &r->nll))
+    if (r->key.task != SOQ__EVAL_SPEED && !take_numbers(json, "nll", &r->n, &r->nll))
         return "nll";
-    if (!take_numbers(json, "kl", &r->n, &r->kl) || (r->key.task == SOQ__EVAL_TEXT && !r->kl))
+    if (r->key.task == SOQ__EVAL_TEXT && !take_numbers(json, "kl", &r->n, &r->kl))
         return "kl";
     if (!take_count(json, "same_top", r->n, false, &same))
         return "same_top";

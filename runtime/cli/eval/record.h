@@ -1,7 +1,8 @@
 /* Results, one for each item, in memory and as lines of JSON in a file that grows while they are measured.
  *
  * A file may hold results of several models and of other items; a record is found again by everything that it depends on but
- * the settings that all configurations share. A last line that was not finished is dropped. */
+ * the settings that all configurations share. Lines without a fingerprint are of any model of that name. A last line that was
+ * not finished is dropped. */
 #ifndef SOQ_CLI_EVAL_RECORD_H
 #define SOQ_CLI_EVAL_RECORD_H
 
@@ -18,9 +19,10 @@ enum soq__eval_task { SOQ__EVAL_TEXT, SOQ__EVAL_PASSKEY, SOQ__EVAL_RECALL, SOQ__
 extern const char *const soq__eval_task_names[SOQ__EVAL_TASKS];
 
 struct soq__eval_key {
-    const char *model;  /* the file's name */
-    const char *config; /* label */
-    const char *items;  /* of which kind the item is: "seed 1", "kjv.txt 3f2a901c, 8 cuts of 64 behind up to 2048" */
+    const char *model;       /* the file's name */
+    const char *fingerprint; /* of what is in it, in hex; NULL: not known, so any of that name */
+    const char *config;      /* label */
+    const char *items;       /* of which kind the item is: "seed 1", "kjv.txt 3f2a901c, 8 cuts of 64 behind up to 2048" */
     enum soq__eval_task task;
     uint32_t length; /* tokens of the prompt */
     uint32_t depth;  /* passkey: per cent of the prompt before it */

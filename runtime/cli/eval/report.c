@@ -90,6 +90,17 @@ static double passkey_at(const struct soq__eval_summary *s, size_t row, size_t d
     return soq__eval_passkey_at(s->eval, (uint32_t)(row / rows_of_config), s->rows[row].length, (uint32_t)plan->depths[depth]);
 }
 
+/* In quotes where it would not be one field without them (RFC 4180). */
+static void csv_text(const char *text, struct soq_buf *out)
+{
+    bool quoted = text[strcspn(text, ",\"\r\n")];
+
+    soq__buf_puts(out, quoted ? "\"" : "");
+    for (; *text; text++)
+        soq__buf_printf(out, *text == '"' ? "\"%c" : "%c", *text);
+    soq__buf_puts(out, quoted ? "\"" : "");
+}
+
 static void csv_number(double value, struct soq_buf *out)
 {
     soq__buf_puts(out, ",");
@@ -108,8 +119,10 @@ static void csv(const struct soq__eval_summary *s, struct soq_buf *out)
         soq__buf_printf(out, ",passkey_at_%d", (int)plan->depths[d]);
     soq__buf_puts(out, "\n");
     for (size_t i = 0; i < s->n; i++) {
-        soq__buf_printf(out, "%s,%s,", s->eval->model, s->rows[i].config);
-        soq__buf_printf(out, s->rows[i].length ? "%u" : "all", s->rows[i].length);
+        csv_text(s->eval->model, out);
+        soq__buf_puts(out, ",");
+        csv_text(s->rows[i].config, out);
+        soq__buf_printf(out, s->rows[i].length ? ",%u" : ",all", s->rows[i].length);
         for (size_t f = 0; f < N_FIGURES; f++)
             csv_number(figure_of(&s->rows[i], &figures[f]), out);
         for (size_t d = 0; d < plan->n_depths; d++)
@@ -162,7 +175,10 @@ static void json(const struct soq__eval_summary *s, struct soq_buf *out)
 
 /* ---- Tables for people */
 
-enum { CELL = 512 }; /* bytes; names of configurations are the longest */
+enum {
+    CELL = 512,                          /* bytes; names of configurations are the longest */
+    COLUMNS_MAX = 2 + SOQ__EVAL_LIST_MAX /* one for each depth */
+};
 
 struct place {
     const struct soq__eval_summary *summary;
@@ -262,7 +278,7 @@ static void cell_bytes(const struct place *at, char *out)
 
 static void cell_share(const struct place *at, char *out)
 {
-    if (isnan(at->row->kv_bytes) || isnan(at->reference->kv_bytes))
+    if (isnan(at->row->kv_bytes) || !(at->reference->kv_bytes > 0))
         dash(out);
     else
         snprintf(out, CELL, "%.1f", 100 * at->row->kv_bytes / at->reference->kv_bytes);
@@ -351,22 +367,33 @@ static int width_of(const struct soq__eval_summary *s, const struct column *c)
     return (int)width;
 }
 
-/* The first column to the left, all others to the right. */
+/* The first column to the left, all others to the right; Markdown aligns by itself. */
 static void put_cell(struct soq_buf *out, const char *text, int width, bool first, bool md)
 {
-    soq__buf_puts(out, md ? (first ? "| " : " | ") : first ? "" : "  ");
-    soq__buf_printf(out, "%*s", first ? -width : width, text);
+    if (!md) {
+        soq__buf_printf(out, "%s%*s", first ? "" : "  ", first ? -width : width, text);
+        return;
+    }
+    soq__buf_puts(out, first ? "| " : " | ");
+    for (; *text; text++) {
+        soq__buf_puts(out, *text == '|' ? "\\" : "");
+        soq__buf_putc(out, *text);
+    }
 }
 
 static void grid(const struct soq__eval_summary *s, const struct column *columns, size_t n_columns, bool md,
                  struct soq_buf *out)
 {
     const char *end = md ? " |\n" : "\n";
+    int widths[COLUMNS_MAX] = {0};
     char cell[CELL];
 
-    for (size_t c = 0; c < n_columns; c++)
-        if (is_shown(s, &columns[c]))
-            put_cell(out, columns[c].title, md ? 0 : width_of(s, &columns[c]), c == 0, md);
+    for (size_t c = 0; c < n_columns; c++) {
+        if (!is_shown(s, &columns[c]))
+            continue;
+        widths[c] = md ? 0 : width_of(s, &columns[c]);
+        put_cell(out, columns[c].title, widths[c], c == 0, md);
+    }
     soq__buf_puts(out, end);
     for (size_t c = 0; md && c < n_columns; c++)
         if (is_shown(s, &columns[c]))
@@ -377,7 +404,7 @@ static void grid(const struct soq__eval_summary *s, const struct column *columns
             if (!is_shown(s, &columns[c]))
                 continue;
             cell_at(s, &columns[c], i, cell);
-            put_cell(out, cell, md ? 0 : width_of(s, &columns[c]), c == 0, md);
+            put_cell(out, cell, widths[c], c == 0, md);
         }
         soq__buf_puts(out, end);
     }
@@ -386,7 +413,7 @@ static void grid(const struct soq__eval_summary *s, const struct column *columns
 static void depths_grid(const struct soq__eval_summary *s, bool md, struct soq_buf *out)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
-    struct column columns[2 + SOQ__EVAL_LIST_MAX] = {{"config", NO_TASK, cell_config, 0}, {"length", NO_TASK, cell_length, 0}};
+    struct column columns[COLUMNS_MAX] = {{"config", NO_TASK, cell_config, 0}, {"length", NO_TASK, cell_length, 0}};
     char titles[SOQ__EVAL_LIST_MAX][CELL];
 
     for (unsigned d = 0; d < plan->n_depths; d++) {
