@@ -202,6 +202,17 @@ int soq__kv_push_edit(struct soq__kv_cache *c, struct soq_step_edit edit, struct
     return 0;
 }
 
+void soq__kv_drop_edits(const struct soq__kv_seq *seq)
+{
+    struct soq__kv_cache *c = seq->cache;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_edits; i++)
+        if (c->edits[i].slot != seq->slot)
+            c->edits[n++] = c->edits[i];
+    c->n_edits = n;
+}
+
 int soq__kv_push_copy(struct soq__kv_cache *c, struct soq_step_copy copy, struct soq_error *err)
 {
     struct soq_step_copy *copies = grown(c->copies, c->n_copies, &c->cap_copies, sizeof copy);

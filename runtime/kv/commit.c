@@ -23,17 +23,12 @@ static void free_behind(struct soq__kv_seq *seq, uint32_t g, uint32_t sinks, uin
     sg->freed_to = last * seq->cache->block_tokens;
 }
 
-/* First position beyond the sinks that rows from n on can still see. */
-static uint32_t visible_from(uint32_t window, uint32_t n)
-{
-    return window && n + 1 > window ? n + 1 - window : 0;
-}
-
 /* on_commit may let only that go which no later row sees: anything else would depend on how rows were batched. */
 static int check_ranges(const struct soq__kv_cache *c, const struct soq__kv_policy *policy, uint32_t n_ranges, uint32_t n,
                         struct soq_error *err)
 {
-    uint32_t at = 0, from = visible_from(policy->plan.window, n), sinks = policy->plan.sinks < n ? policy->plan.sinks : n;
+    uint32_t at = 0, from = soq__kv_visible_from(policy->plan.window, n),
+             sinks = policy->plan.sinks < n ? policy->plan.sinks : n;
 
     for (uint32_t i = 0; i <= n_ranges; i++) {
         struct soq_kv_range r = i < n_ranges ? c->ranges[i] : (struct soq_kv_range){n, n};
@@ -97,7 +92,7 @@ static void trace_head(const struct soq__kv_seq *seq, const struct soq__kv_part 
 {
     const struct soq__kv_cache *c = seq->cache;
     const struct soq__kv_group_layout *layout = c->groups[part->group].layout;
-    uint32_t from = visible_from(layout->window, seq->n_committed), n = 0;
+    uint32_t from = soq__kv_visible_from(layout->window, seq->n_committed), n = 0;
 
     for (uint32_t e = seq->groups[part->group].base; e < seq->n_committed; e++)
         if (!layout->window || e >= from || e < layout->sinks)
@@ -187,7 +182,7 @@ static void take_rows(struct soq__kv_seq *seq, uint32_t now, const uint32_t *kee
         if (layout->policy != SOQ__KV_NO_POLICY)
             free_behind(seq, g, layout->sinks, keep_from[layout->policy]);
         else if (passed)
-            free_behind(seq, g, layout->sinks, visible_from(layout->window, grid));
+            free_behind(seq, g, layout->sinks, soq__kv_visible_from(layout->window, grid));
     }
     seq->n_committed = now;
     seq->n_tentative = 0;

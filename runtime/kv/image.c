@@ -155,7 +155,7 @@ static struct group_head read_head(struct soq__cursor *c)
 static int check_head(const struct soq__kv_seq *seq, uint32_t g, const struct group_head *h, struct soq_error *err)
 {
     const struct soq__kv_group *group = &seq->cache->groups[g];
-    uint32_t n = seq->n_committed, window = group->layout->window, from = window && n + 1 > window ? n + 1 - window : 0;
+    uint32_t n = seq->n_committed, from = soq__kv_visible_from(group->layout->window, n);
 
     if (h->freed_to % seq->cache->block_tokens || h->freed_to > from)
         return corrupt(g, "freed_to", h->freed_to, err);

@@ -55,6 +55,9 @@ static inline const struct soq__kv_part *soq__kv_teller(const struct soq__kv_lay
 /* ---- cache.c */
 
 int soq__kv_push_edit(struct soq__kv_cache *cache, struct soq_step_edit edit, struct soq_error *err);
+/* The sequence holds no block any more: what is pending for its table is void, and there must not be more of it with every
+ * sequence that goes before a step. */
+void soq__kv_drop_edits(const struct soq__kv_seq *seq);
 /* Takes a reference to the source until the copy is delivered. */
 int soq__kv_push_copy(struct soq__kv_cache *cache, struct soq_step_copy copy, struct soq_error *err);
 /* Gives a reference to a block back. If it was the last, a copy to it that is still pending is dropped: its slab may go with

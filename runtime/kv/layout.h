@@ -60,6 +60,12 @@ static inline uint32_t soq__kv_packed_to(const struct soq__kv_group_layout *g, u
     return point > g->residual ? point - g->residual : 0;
 }
 
+/* The first position that rows from n on can still see, but for sinks. window: 0: none. */
+static inline uint32_t soq__kv_visible_from(uint32_t window, uint32_t n)
+{
+    return window && n + 1 > window ? n + 1 - window : 0;
+}
+
 /* Heads of a layer that are in one group. */
 struct soq__kv_part {
     uint32_t group, index; /* number of the layer in the group */

@@ -197,12 +197,12 @@ static struct soq__kv_group *teller_of(const struct soq__kv_cache *c, uint32_t g
 }
 
 /* sums += sign * what the line of the latest step holds for entries [base, end). In the full view entries are positions. */
-static void add_line(struct soq__kv_seq *seq, uint32_t g, uint32_t line, bool undo)
+static void add_line(struct soq__kv_seq *seq, uint32_t g, uint32_t line, uint32_t end, bool undo)
 {
     const struct soq__kv_cache *c = seq->cache;
     const struct soq__kv_group_layout *layout = c->groups[g].layout;
     struct soq__kv_seq_group *sg = &seq->groups[g];
-    uint32_t end = seq->n_committed + seq->n_tentative, layer;
+    uint32_t layer;
 
     for (uint32_t l = 0; l < layout->n_layers; l++)
         for (uint32_t h = 0; h < layout->n_heads; h++) {
@@ -232,7 +232,7 @@ static int fetch_for(struct soq__kv_cache *c, uint32_t g, struct soq_error *err)
     return rc;
 }
 
-static int add_row(struct soq__kv_seq *seq, uint32_t bits, uint32_t line, bool undo, struct soq_error *err)
+static int add_row(struct soq__kv_seq *seq, uint32_t bits, uint32_t line, uint32_t end, bool undo, struct soq_error *err)
 {
     struct soq__kv_cache *c = seq->cache;
     int rc = 0;
@@ -242,13 +242,14 @@ static int add_row(struct soq__kv_seq *seq, uint32_t bits, uint32_t line, bool u
             rc = fetch_for(c, g, err);
     for (uint32_t g = 0; !rc && g < c->n_groups; g++)
         if (c->groups[g].weighs && bits >> c->groups[g].layout->policy & 1)
-            add_line(seq, g, line, undo);
+            add_line(seq, g, line, end, undo);
     return rc;
 }
 
 int soq__kv_mass_add(struct soq__kv_seq *seq, uint32_t n_rows, bool undo, struct soq_error *err)
 {
-    uint32_t line = seq->first_line;
+    uint32_t line = seq->first_line,
+             end = seq->n_committed + n_rows; /* the step may have been shorter than what is tentative */
     int rc = 0;
 
     if (n_rows < seq->n_tentative && n_rows && weighed_by(seq, seq->n_committed + n_rows) && !begins_line(seq, n_rows))
@@ -258,7 +259,7 @@ int soq__kv_mass_add(struct soq__kv_seq *seq, uint32_t n_rows, bool undo, struct
         uint32_t bits = weighed_by(seq, seq->n_committed + i);
 
         if (bits && begins_line(seq, i))
-            rc = add_row(seq, bits, line++, undo, err);
+            rc = add_row(seq, bits, line++, end, undo, err);
     }
     return rc;
 }

@@ -310,7 +310,7 @@ void soq__prefix_expire(struct soq__prefix *x, double now)
 /* The blocks [first, last) are what a row at entry n may see of a group, with those of its sinks. */
 static uint32_t first_visible(const struct soq__kv_group_layout *g, uint32_t block_tokens, uint32_t n)
 {
-    uint32_t from = g->window && n + 1 > g->window ? (n + 1 - g->window) / block_tokens : 0;
+    uint32_t from = soq__kv_visible_from(g->window, n) / block_tokens;
 
     return from > (g->sinks + block_tokens - 1) / block_tokens ? from : 0;
 }

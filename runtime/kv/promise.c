@@ -72,7 +72,7 @@ static uint32_t masked_kept(const struct soq__kv_need_params *params, const stru
                             uint32_t n)
 {
     uint32_t p = params->layout->block_tokens, sinks = spanned(p, 0, min_u32(g->sinks, n));
-    uint32_t from = g->window && n + 1 > g->window ? (n + 1 - g->window) / p : 0;
+    uint32_t from = soq__kv_visible_from(g->window, n) / p;
 
     if (from <= sinks)
         return of_class(g, packed, p, 0, n, n);

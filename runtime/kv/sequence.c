@@ -101,6 +101,7 @@ void soq__kv_empty(struct soq__kv_seq *seq)
     struct soq__kv_cache *c = seq->cache;
 
     soq__kv_swap_drop(seq);
+    soq__kv_drop_edits(seq);
     for (uint32_t g = 0; g < c->n_groups; g++) {
         struct soq__kv_seq_group *sg = &seq->groups[g];
 
@@ -124,6 +125,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
     struct soq__kv_seq_group *sg = &seq->groups[g];
     struct soq__kv_pool *pool = c->groups[g].pools[0]; /* packed blocks are full: no row goes there */
     soq_block_ref old = sg->table[i], block;
+    uint32_t n_edits = c->n_edits;
     int rc;
 
     if (old != SOQ_BLOCK_NONE && !soq__kv_block_is_shared(pool, old))
@@ -135,6 +137,7 @@ static int own_block(struct soq__kv_seq *seq, uint32_t g, uint32_t i, uint32_t u
     if (!rc && old != SOQ_BLOCK_NONE && used)
         rc = soq__kv_push_copy(c, (struct soq_step_copy){.group = g, .dst = block, .src = old, .n_tokens = used}, err);
     if (rc) {
+        c->n_edits = n_edits;
         soq__kv_block_unref(pool, block);
         return rc;
     }
@@ -199,7 +202,7 @@ static bool sees_all(const struct soq__kv_seq *seq, uint32_t n)
     const struct soq__kv_cache *c = seq->cache;
 
     for (uint32_t g = 0; g < c->n_groups; g++) {
-        uint32_t window = c->groups[g].layout->window, from = window && n + 1 > window ? n + 1 - window : 0;
+        uint32_t from = soq__kv_visible_from(c->groups[g].layout->window, n);
 
         if (seq->groups[g].freed_to > from || seq->groups[g].n_selected > n)
             return false;

@@ -190,6 +190,7 @@ int soq__kv_swap_out(struct soq__kv_seq *seq, struct soq_error *err)
     }
     for (uint32_t g = 0; g < c->n_groups; g++)
         soq__kv_drop_blocks(seq, g, 0, c->groups[g].max_blocks);
+    soq__kv_drop_edits(seq);
     seq->swapped = s;
     c->swap.used += s->bytes;
     c->swap.peak = c->swap.used > c->swap.peak ? c->swap.used : c->swap.peak;

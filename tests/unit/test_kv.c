@@ -442,6 +442,68 @@ Test(kv, rejected_rows_leave_no_trace)
     drop_cache();
 }
 
+/* Memory runs out between the edit and the copy: the edit must not name a block that was given back. */
+Test(kv, no_edit_to_what_is_gone)
+{
+    uint32_t n_failed = 0;
+
+    for (uint64_t at = 1;; at++) {
+        struct soq__kv_seq a, b;
+        int rc;
+
+        make_cache(0, 8 * SLAB, 64, 2, 64);
+        soq__kv_seq_init(&a, &cache, NULL);
+        soq__kv_seq_init(&b, &cache, NULL);
+        extend(&a, P + 3);
+        cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+        soq__kv_delivered(&cache);
+        soq__alloc_fail_at(at, false);
+        rc = soq__kv_prepare(&b, 1, NULL);
+        soq__alloc_fail_at(0, false);
+        soq__kv_abandon(&b);
+        n_failed += rc != 0;
+        if (rc)
+            cr_expect_eq(cache.n_edits, 0, "allocation %llu: an edit is left", (unsigned long long)at);
+        soq__kv_seq_done(&a);
+        soq__kv_seq_done(&b);
+        drop_cache();
+        if (!rc)
+            break;
+    }
+    cr_expect_gt(n_failed, 0);
+}
+
+/* Sequences that come and go without a step leave nothing to tell the backend. */
+Test(kv, edits_of_who_is_gone)
+{
+    struct soq__kv_seq a, b, c;
+    uint32_t n;
+
+    make_cache(0, 8 * SLAB, 64, 3, 64);
+    soq__kv_seq_init(&a, &cache, NULL);
+    soq__kv_seq_init(&c, &cache, NULL);
+    extend(&a, 3 * P);
+    extend(&c, 2 * P);
+    n = cache.n_edits;
+    cr_expect_eq(n, 5);
+    for (int i = 0; i < 100; i++) {
+        cr_assert_eq(soq__kv_seq_init(&b, &cache, NULL), 0);
+        cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
+        soq__kv_seq_done(&b);
+    }
+    cr_expect_eq(cache.n_edits, n, "%u edits", cache.n_edits);
+    soq__kv_rollback(&a, 0, NULL);
+    cr_assert_eq(cache.n_edits, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_expect_eq(cache.edits[i].slot, c.slot);
+        cr_expect_eq(cache.edits[i].index, i);
+        cr_expect_eq(cache.edits[i].block, c.groups[0].table[i]);
+    }
+    soq__kv_seq_done(&a);
+    soq__kv_seq_done(&c);
+    drop_cache();
+}
+
 Test(kv, device_out_of_memory)
 {
     struct soq__kv_seq a;
