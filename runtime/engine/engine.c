@@ -13,6 +13,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "config/settings.h"
+#include "model/fingerprint.h"
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
 
 static uint32_t max_u32(uint32_t a, uint32_t b)
 {
@@ -274,8 +280,8 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
     e->step_tokens = (uint32_t)soq__settings_int(p->settings, "engine", "step_tokens");
     e->chunk = (uint32_t)soq__settings_int(p->settings, "engine", "chunk");
     soq__drafting_init(e, p->settings);
-    e->max_rows = max_u32(e->step_tokens, e->max_sequences * (1 + e->drafting.most));
-    e->max_outputs = max_u32(e->max_sequences * (1 + e->drafting.most), p->max_outputs);
+    e->max_rows = max_u32(e->step_tokens, e->max_sequences);
+    e->max_outputs = max_u32(e->max_sequences + min_u32(e->max_sequences * e->drafting.most, e->step_tokens), p->max_outputs);
 }
 
 static int init_scratch(struct soq__engine *e, struct soq_error *err)

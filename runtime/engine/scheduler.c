@@ -26,6 +26,9 @@ static void unlink_job(struct soq__engine *e, struct soq__job *job)
 void soq__job_done(struct soq__engine *e, struct soq__job *job, int reason)
 {
     unlink_job(e, job);
+    job->kv_after = job->seq->kv.stats;
+    job->kv_bytes = soq__kv_seq_bytes(&job->seq->kv);
+    job->kv_draft_bytes = soq__kv_draft_bytes(&job->seq->kv);
     soq__kv_unreserve(&job->seq->kv);
     job->seq->job = NULL;
     job->reason = reason;
@@ -66,10 +69,38 @@ static uint32_t outputs_of(const struct soq__job *job, uint32_t n)
     return sample;
 }
 
-/* What the jobs planned so far take of the step. */
+/* What the jobs planned so far take of the step, and what is left for drafts. */
 struct planned {
     uint32_t rows, outputs, seqs;
+    uint32_t draft_rows, n_drafting; /* that drafts may take, and jobs that share them */
 };
+
+/* Drafts get what the rows of those who decode leave of a step, and only half of it where a prompt waits. */
+static struct planned planned_init(const struct soq__engine *e)
+{
+    struct planned planned = {0};
+    uint32_t budget = e->step_tokens;
+
+    for (const struct soq__job *job = e->jobs; job; job = job->next) {
+        if (job->state != SOQ__JOB_RUNNING)
+            continue;
+        if (is_decoding(job))
+            planned.n_drafting++;
+        else
+            budget = e->step_tokens / 2;
+    }
+    planned.draft_rows = budget > planned.n_drafting ? budget - planned.n_drafting : 0;
+    return planned;
+}
+
+/* The job's share of them. */
+static uint32_t draft_rows(const struct soq__engine *e, const struct soq__job *job, struct planned *planned)
+{
+    uint32_t n = min_u32(soq__drafts_wanted(e, job), planned->draft_rows / planned->n_drafting--);
+
+    planned->draft_rows -= n;
+    return n;
+}
 
 /* Rows of a prompt that fit into what is left of the step. */
 static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *job, uint32_t rows_left, uint32_t outputs_left)
@@ -102,11 +133,11 @@ static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n, ui
     e->in_flight[e->n_in_flight++] = &job->seq->cancelled;
 }
 
-/* Decode rows first, so that nobody's stream stalls behind a long prompt; then prompts in order of arrival. For decode rows and
- * their drafts there is always room. */
+/* Decode rows first, so that nobody's stream stalls behind a long prompt, each with its drafts; then prompts in order of
+ * arrival. For decode rows there is always room. */
 static void plan(struct soq__engine *e)
 {
-    struct planned planned = {0};
+    struct planned planned = planned_init(e);
     struct soq__job *next;
 
     e->n_in_flight = 0;
@@ -123,7 +154,7 @@ static void plan(struct soq__engine *e)
                 soq__job_done(e, job, SOQ_REASON_CANCELLED);
             else if (planned.rows < budget && planned.seqs < e->step.max_seqs)
                 plan_job(e, job, chunk_rows(e, job, budget - planned.rows, e->max_outputs - planned.outputs),
-                         decoding ? soq__drafts_wanted(e, job) : 0, &planned);
+                         decoding ? draft_rows(e, job, &planned) : 0, &planned);
         }
 }
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "engine/admit.h"
+#include "engine/draft.h"
+#include "engine/jobs.h"
 #include "kv/promise.h"
 #include "tests/unit/engine_fixture.h"
 
@@ -313,6 +315,124 @@ Test(drafts, among_others, .timeout = 120)
         for (int t = 0; t < 3; t++)
             pthread_join(threads[t], NULL);
         expect_same(&full, &o, policies[i], "in a batch", 4);
+        soq__sequence_free(seq);
+        close_model(&f);
+    }
+    soq__free(full.logits);
+}
+
+/* Jobs as soq__engine_run() would queue them, stepped by hand. */
+static void enqueue(struct fixture *f, struct soq__job *job, const int32_t *ids, uint32_t n, uint32_t max_tokens)
+{
+    struct soq__engine *e = f->model->engine;
+    struct soq__job **end = &e->jobs;
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    *job = (struct soq__job){.seq = new_sequence(f),
+                             .prompt = ids,
+                             .n_prompt = n,
+                             .max_tokens = max_tokens,
+                             .ignore_eog = true,
+                             .sampling = greedy()};
+    cr_assert_eq(soq__drafts_open(e, job, &err), 0, "%s", err.text);
+    while (*end)
+        end = &(*end)->next;
+    *end = job;
+    job->seq->job = job;
+}
+
+#define N_DECODING 4u
+
+/* Drafts are cut to the size of a step, everybody's alike, and to half of it where a prompt waits. */
+Test(drafts, room_in_a_step)
+{
+    struct fixture f =
+        open_drafting(GQA, policies[FULL], 4, (const char *[]){"engine.step_tokens=16", "kv.prefix_cache=off", NULL});
+    struct soq__engine *e = f.model->engine;
+    struct soq__job jobs[N_DECODING], prompt;
+    int32_t ids[N_PROMPT];
+    uint32_t n_steps = 0;
+
+    make_ids(ids, N_PROMPT, 1);
+    for (uint32_t i = 0; i < N_DECODING; i++)
+        enqueue(&f, &jobs[i], ids, 4, 100);
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < 5; i++) {
+        cr_assert(soq__engine_step(e));
+        cr_expect_leq(e->step.n_rows, 16, "%u rows", e->step.n_rows);
+    }
+    for (uint32_t i = 0; i < N_DECODING; i++)
+        cr_expect_eq(jobs[i].n_drafted, 4 * 3, "%u drafts of job %u", jobs[i].n_drafted, i);
+    pthread_mutex_unlock(&e->lock);
+    enqueue(&f, &prompt, ids, 40, 1);
+    pthread_mutex_lock(&e->lock);
+    for (; prompt.state != SOQ__JOB_DONE && jobs[0].state != SOQ__JOB_DONE; n_steps++) {
+        cr_assert(soq__engine_step(e));
+        cr_expect_leq(e->step.n_rows, 16, "%u rows", e->step.n_rows);
+    }
+    cr_expect_eq(prompt.state, SOQ__JOB_DONE, "a prompt starves behind drafts");
+    cr_expect_eq(n_steps, 5, "%u steps", n_steps);
+    while (e->jobs)
+        cr_assert(soq__engine_step(e));
+    pthread_mutex_unlock(&e->lock);
+    for (uint32_t i = 0; i <= N_DECODING; i++) {
+        struct soq__job *job = i < N_DECODING ? &jobs[i] : &prompt;
+
+        cr_expect_eq(job->rc, 0, "%s", job->err.text);
+        cr_expect_eq(job->n_generated, job->max_tokens);
+        soq__drafts_close(job);
+        soq__sequence_free(job->seq);
+    }
+    close_model(&f);
+}
+
+/* ---- Drafts that cannot be drawn ----------------------------------------------------------------------------------------- */
+
+static struct {
+    const struct soq_sampler_ops *real;
+    const struct soq__sequence *seq;
+    uint32_t n_failed;
+} sampler;
+
+/* Refuses to draw behind a draft, as it does where logits are no numbers. */
+static int draw_no_second(void *self, void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
+                          struct soq_sampled *out, struct soq_error *err)
+{
+    bool is_second = row->n_history > sampler.seq->n_tokens;
+
+    sampler.n_failed += is_second;
+    return is_second ? -SOQ_EINVAL : sampler.real->sample(self, state, sampling, row, out, err);
+}
+
+/* Steps get shorter than they were planned; nothing is added to what the lossy view ranks by. */
+Test(drafts, that_cannot_be_drawn)
+{
+    static const size_t weigh[] = {SNAPKV + 1, 8, 9};
+    struct outcome full = full_cache(GQA);
+
+    for (size_t i = 0; i < sizeof weigh / sizeof weigh[0]; i++) {
+        const char *policy = policies[weigh[i]];
+        struct fixture f = open_drafting(GQA, policy, 4, NULL);
+        struct soq__engine *e = f.model->engine;
+        struct soq__sequence *seq = new_sequence(&f);
+        const struct soq__plugin_role *real = e->sampler.plugin;
+        struct soq_sampler_ops ops = *real->ops.sampler;
+        struct soq__plugin_role role = *real;
+        struct outcome calm = answer_alone(GQA, policy, 4, NULL, 0), o;
+
+        sampler.real = real->ops.sampler;
+        sampler.seq = seq;
+        sampler.n_failed = 0;
+        ops.sample = draw_no_second;
+        role.ops.sampler = &ops;
+        e->sampler.plugin = &role;
+        o = answer(&f, seq, 0);
+        e->sampler.plugin = real;
+        cr_expect_gt(sampler.n_failed, 10);
+        cr_expect_eq(o.sums, calm.sums, "%s: other sums of attention mass", policy);
+        cr_expect_eq(o.kept, calm.kept, "%s: something else is kept", policy);
+        expect_same(&full, &calm, policy, "with all drafts", 4);
+        expect_same(&full, &o, policy, "with those that can be drawn", 4);
         soq__sequence_free(seq);
         close_model(&f);
     }
