@@ -9,6 +9,7 @@
 #include "config/settings.h"
 #include "engine/draft.h"
 #include "kv/promise.h"
+#include "model/fingerprint.h"
 
 #define LENGTHS_MAX 32
 
@@ -109,19 +110,22 @@ static int read_lengths(struct kvcalc *k, struct soq_error *err)
 static int load_plugins(struct kvcalc *k, struct soq_error *err)
 {
     struct soq__layer_rules layers;
+    struct soq__hash fingerprint;
     struct soq__policies_params p = {
         .registry = k->runtime->registry,
         .settings = k->runtime->settings,
         .host = &k->host.services,
         .hparams = &k->hparams,
         .layers = &layers,
-        .gguf = k->gguf,
+        .fingerprint = k->gguf ? &fingerprint : NULL,
         .lossy = soq__drafts_most(k->runtime->settings) > 0,
     };
     int rc = soq__layer_rules_init(&layers, p.settings, k->hparams.n_layers, k->hparams.n_kv_heads, err);
 
     for (size_t i = 0; i < k->n_lengths; i++)
         p.context = k->lengths[i] > p.context ? (uint32_t)k->lengths[i] : p.context;
+    if (!rc && k->gguf)
+        rc = soq__model_fingerprint(k->gguf, &fingerprint, err);
     if (!rc)
         rc = soq__policies_init(&k->policies, &p, err);
     if (!rc)

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "config/settings.h"
-#include "model/fingerprint.h"
 
 const char *soq__codec_setting(const struct soq__settings *settings, const char *section, const char *key)
 {
@@ -28,6 +27,8 @@ static int shape_init(struct soq__codec_shape *s, const struct soq__policies_par
     const struct soq__rope_params *rope = windowed ? &hp->window_rope : &hp->rope;
 
     s->shape = soq__kv_shape_of(hp, p->context, (uint32_t)soq__settings_int(p->settings, "kv", "block_tokens"));
+    if (p->fingerprint)
+        memcpy(s->shape.fingerprint, p->fingerprint->bytes, sizeof s->shape.fingerprint);
     if (!hp->arch || !rope->n_rot)
         return 0;
     s->inv_freq = soq__alloc_array(rope->n_rot / 2, sizeof *s->inv_freq);
@@ -38,22 +39,6 @@ static int shape_init(struct soq__codec_shape *s, const struct soq__policies_par
     s->shape.inv_freq = s->inv_freq;
     soq__rope_frequencies(rope, s->inv_freq, &s->shape.rope_mscale);
     return 0;
-}
-
-/* Takes a look at all tensors, so only where a codec wants to know. */
-static int prepare(struct soq__codecs *cs, const struct soq__policies_params *p, struct soq__role_instance *role, bool windowed,
-                   struct soq_error *err)
-{
-    struct soq__hash fingerprint = {{0}};
-    int rc;
-
-    if (!role->plugin->ops.kv_codec->prepare)
-        return 0;
-    rc = p->gguf ? soq__model_fingerprint(p->gguf, &fingerprint, err) : 0;
-    if (rc)
-        return rc;
-    memcpy(cs->shapes[windowed].shape.fingerprint, fingerprint.bytes, sizeof fingerprint.bytes);
-    return role->plugin->ops.kv_codec->prepare(role->self, &cs->shapes[windowed].shape, err);
 }
 
 /* ---- Instances ----------------------------------------------------------------------------------------------------------- */
@@ -77,8 +62,8 @@ static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *
     if (!rc)
         rc = soq__role_init(role, p->registry, *overlay ? *overlay : p->settings, SOQ_ROLE_KV_CODEC, text.name, p->host, err);
     cs->n++; /* done() is to see it, whatever there is of it */
-    if (!rc)
-        rc = prepare(cs, p, role, windowed, err);
+    if (!rc && role->plugin->ops.kv_codec->prepare)
+        rc = role->plugin->ops.kv_codec->prepare(role->self, &cs->shapes[windowed].shape, err);
     if (!rc)
         cs->kv[cs->n - 1] =
             (struct soq__kv_codec){.ops = role->plugin->ops.kv_codec, .self = role->self, .name = role->plugin->name};

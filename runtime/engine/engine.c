@@ -47,12 +47,14 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
         .host = &e->host.services,
         .hparams = &e->model->hparams,
         .layers = &layers,
-        .gguf = e->model->gguf,
+        .fingerprint = &e->fingerprint,
         .lossy = e->drafting.on,
         .context = e->context,
     };
     int rc = soq__layer_rules_init(&layers, p->settings, params.hparams->n_layers, params.hparams->n_kv_heads, err);
 
+    if (!rc) /* before weights are loaded, which it may let go of */
+        rc = soq__model_fingerprint(e->model->gguf, &e->fingerprint, err);
     if (!rc)
         rc = soq__policies_init(&e->policies, &params, err);
     if (!rc)

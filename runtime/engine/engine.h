@@ -104,6 +104,7 @@ struct soq__engine {
     const struct soq__model *model;
     struct soq__pool *pool;
     struct soq__host host;
+    struct soq__hash fingerprint; /* of the model */
     struct soq__exec exec;
     struct soq__policies policies;
     struct soq__codecs codecs;

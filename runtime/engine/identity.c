@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "config/settings.h"
-#include "model/fingerprint.h"
 
 static void write_hash(const struct soq__hash *hash, struct soq_buf *out)
 {
@@ -80,13 +79,8 @@ static void write_layers(const struct soq__engine *e, enum soq__kv_view view, st
 
 int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
 {
-    struct soq__hash model;
-    int rc = soq__model_fingerprint(e->model->gguf, &model, err);
-
-    if (rc)
-        return rc;
     soq__buf_puts(out, "model = ");
-    write_hash(&model, out);
+    write_hash(&e->fingerprint, out);
     soq__buf_printf(out, "\nblock_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
     for (uint32_t view = 0; view < e->layout.n_views; view++)
         write_codecs(e, view, out);

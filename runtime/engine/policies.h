@@ -3,6 +3,7 @@
 #ifndef SOQ_ENGINE_POLICIES_H
 #define SOQ_ENGINE_POLICIES_H
 
+#include "base/hash.h"
 #include "engine/layers.h"
 #include "engine/role.h"
 #include "kv/policy.h"
@@ -14,7 +15,7 @@ struct soq__policies_params {
     const struct soq_host *host;
     const struct soq__hparams *hparams;
     const struct soq__layer_rules *layers; /* used by init() only */
-    const struct soq__gguf *gguf;          /* for its fingerprint; NULL: a shape without a model */
+    const struct soq__hash *fingerprint;   /* of the model; NULL: a shape without one */
     bool lossy;                            /* a view for drafts is wanted, too */
     uint32_t context;
 };
