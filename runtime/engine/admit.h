@@ -12,7 +12,8 @@
 void soq__admit(struct soq__engine *engine);
 
 /* Takes the sequence's blocks out of the pool, one way or the other; a job that runs on it waits again. -SOQ_EBUSY: [kv]
- * preempt forbids it, or the swap memory is full; nothing has changed. */
+ * preempt forbids it; -SOQ_ELIMIT: the swap memory is full, and [kv] preempt forbids to compute again. On failure nothing has
+ * changed. */
 int soq__preempt(struct soq__sequence *seq, struct soq_error *err);
 /* Brings blocks that are out back into the pool, making room as for a job of the lowest priority. */
 int soq__bring_in(struct soq__sequence *seq, struct soq_error *err);

@@ -27,6 +27,10 @@ static const char *plan_problem(const struct soq_kv_plan *plan, const struct soq
         return "its plan has a window beside SELECTION";
     if (plan->slot_positions && !selects && !plan->window)
         return "its plan asks for positions by slot, but neither for a window nor for SELECTION";
+    if (plan->slot_positions && !plan->sinks)
+        return "its plan asks for positions by slot, but has no sinks";
+    if (plan->sinks && !plan->window && !plan->slot_positions)
+        return "its plan has sinks, but neither a window nor positions by slot";
     return NULL;
 }
 

@@ -365,4 +365,12 @@ Test(engine_cache, plans)
     cr_expect(strstr(err.text, "64"), "%s", err.text);
     plan = (struct soq_kv_plan){.struct_size = sizeof plan, .needs = SOQ_NEED_SELECTION};
     cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), -SOQ_EUNSUPPORTED);
+    plan = (struct soq_kv_plan){.struct_size = sizeof plan, .window = 16, .slot_positions = 1};
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), -SOQ_EUNSUPPORTED);
+    cr_expect(strstr(err.text, "sinks"), "%s", err.text);
+    plan.sinks = 4;
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), 0, "%s", err.text);
+    plan.window = plan.slot_positions = 0;
+    cr_expect_eq(soq__policy_plan(&policy, &shape, &out, &err), -SOQ_EUNSUPPORTED);
+    cr_expect(strstr(err.text, "sinks"), "%s", err.text);
 }
