@@ -59,6 +59,7 @@ int soq__preempt(struct soq__sequence *seq, struct soq_error *err)
     if (e->preempt.swap)
         rc = soq__kv_swap_out(&seq->kv, err);
     if (rc && e->preempt.recompute) {
+        seq->n_dropped = soq__sequence_computed(seq);
         soq__kv_rollback(&seq->kv, 0, NULL);
         e->preempt.n_dropped++;
         rc = 0;
@@ -171,27 +172,23 @@ static uint32_t weighed_rows(const struct soq__engine *e)
     return most;
 }
 
-/* Takes what the prefix index knows of the first `most` tokens, if that is more than the sequence has itself. */
-static void take_prefix(struct soq__engine *e, struct soq__job *job, uint32_t most)
+/* Takes what the prefix index knows of the first `most` tokens, if that is more than the sequence has itself; returns how many
+ * tokens that is, or 0. */
+static uint32_t take_prefix(struct soq__engine *e, struct soq__sequence *seq, uint32_t most)
 {
-    struct soq__sequence *seq = job->seq;
-    uint32_t hit;
+    uint32_t hit = seq->root ? soq__prefix_match(&e->prefix, seq->root, seq->tokens, most, soq__clock_now()) : 0;
 
-    if (!seq->root)
-        return;
-    hit = soq__prefix_match(&e->prefix, seq->root, seq->tokens, most, soq__clock_now());
     if (hit <= seq->kv.n_committed)
-        return;
+        return 0;
     soq__kv_rollback(&seq->kv, 0, NULL);
-    if (soq__prefix_take(&e->prefix, &seq->kv, hit, NULL) == 0)
-        job->n_prefix = hit;
+    return soq__prefix_take(&e->prefix, &seq->kv, hit, NULL) == 0 ? hit : 0;
 }
 
 /* Keeps the common part of what is computed and the prompt; at least the last token is computed again, for its logits. */
 static void reuse(struct soq__engine *e, struct soq__job *job)
 {
     struct soq__sequence *seq = job->seq;
-    uint32_t keep = 0, most = job->n_prompt - 1, rows = weighed_rows(e), point;
+    uint32_t keep = 0, most = job->n_prompt - 1, rows = weighed_rows(e), point, taken;
 
     if (job->on_logits)
         most = min_u32(most, job->logits_from);
@@ -203,15 +200,17 @@ static void reuse(struct soq__engine *e, struct soq__job *job)
     soq__kv_rollback(&seq->kv, point, NULL);
     memcpy(seq->tokens, job->prompt, job->n_prompt * sizeof *seq->tokens);
     seq->n_tokens = job->n_prompt;
-    take_prefix(e, job, min_u32(most, job->n_prompt > rows ? job->n_prompt - rows : 0));
+    seq->n_dropped = 0;
+    taken = take_prefix(e, seq, min_u32(most, job->n_prompt > rows ? job->n_prompt - rows : 0));
     job->n_cached = seq->kv.n_committed;
+    job->n_prefix = taken ? taken : min_u32(job->n_prefix, job->n_cached); /* some may be left of an earlier try */
 }
 
 /* After a preemption: the tokens are known, and where blocks were dropped some may be found again. */
 static void resume(struct soq__engine *e, struct soq__job *job)
 {
     if (!job->seq->kv.n_committed)
-        take_prefix(e, job, job->seq->n_tokens - 1);
+        take_prefix(e, job->seq, job->seq->n_tokens - 1);
 }
 
 static void start(struct soq__engine *e, struct soq__job *job)

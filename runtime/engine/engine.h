@@ -29,6 +29,7 @@ struct soq__sequence {
     int32_t *tokens; /* [context + 1] known; the first kv.n_committed are computed */
     float *logprobs; /* [context + 1] of sampled tokens */
     uint32_t n_tokens;
+    uint32_t n_dropped;            /* so many were computed when a preemption dropped the entries */
     void *sampler_state;           /* owned; NULL if the sampler has none */
     struct soq__job *job;          /* in the queue; NULL: idle */
     atomic_bool cancelled;         /* the job should end */
@@ -63,8 +64,9 @@ struct soq__job {
     uint32_t n_prefix;              /* of n_cached, from the prefix index */
     uint32_t n_steps;               /* that gave tokens */
     uint32_t n_drafted, n_accepted; /* tokens that the lossy view proposed; of these, those that became the answer's */
-    struct soq__kv_stats kv_before; /* of the sequence when the job was enqueued */
-    int reason;                     /* enum soq_reason */
+    struct soq__kv_stats kv_before, kv_after; /* of the sequence when the job was enqueued, and when it ended */
+    uint64_t kv_bytes, kv_draft_bytes; /* that the sequence held when the job ended: later it may be preempted at any time */
+    int reason;                        /* enum soq_reason */
     int rc;
     struct soq_error err;
     double started, prompt_done, first_token, last_token; /* soq__clock_now */
@@ -102,9 +104,9 @@ struct soq__draw {
 
 struct soq__engine {
     const struct soq__model *model;
+    struct soq__hash fingerprint; /* of the model */
     struct soq__pool *pool;
     struct soq__host host;
-    struct soq__hash fingerprint; /* of the model */
     struct soq__exec exec;
     struct soq__policies policies;
     struct soq__codecs codecs;
@@ -154,6 +156,9 @@ int soq__sequence_open(struct soq__engine *engine, const void *salt, size_t n, s
 int soq__sequence_create(struct soq__engine *engine, struct soq__sequence **out, struct soq_error *err); /* no salt */
 void soq__sequence_free(struct soq__sequence *seq);
 int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, struct soq_error *err);
+/* How many of its tokens were computed, whether or not their entries are in memory at the moment. */
+uint32_t soq__sequence_computed(const struct soq__sequence *seq); /* under the lock */
+uint32_t soq__sequence_length(struct soq__sequence *seq);
 int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err);
 
 /* Runs a job to its end; the caller fills the request part. drain, if given, is called under the lock whenever something

@@ -235,13 +235,13 @@ static int fill_result(const struct answer *a, struct soq_result *result, struct
         .prefill_s = j->prompt_done - j->started,
         .decode_s = j->n_generated ? j->last_token - j->prompt_done : 0,
         .itl_s = j->n_generated > 1 ? (j->last_token - j->first_token) / (j->n_generated - 1) : 0,
-        .kv_bytes = soq__kv_seq_bytes(&j->seq->kv),
-        .kv_evicted = j->seq->kv.stats.evicted - j->kv_before.evicted,
-        .kv_freed = j->seq->kv.stats.freed - j->kv_before.freed,
+        .kv_bytes = j->kv_bytes,
+        .kv_evicted = j->kv_after.evicted - j->kv_before.evicted,
+        .kv_freed = j->kv_after.freed - j->kv_before.freed,
         .steps = j->n_steps,
         .drafted_tokens = j->n_drafted,
         .accepted_tokens = j->n_accepted,
-        .kv_draft_bytes = soq__kv_draft_bytes(&j->seq->kv),
+        .kv_draft_bytes = j->kv_draft_bytes,
     };
 
     return soq__struct_out(result, &full, "soq_result", err);

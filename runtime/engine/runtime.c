@@ -324,45 +324,6 @@ const void *soq_session_note(const struct soq_session *s, size_t *n_out)
     return s->note.data;
 }
 
-static int check_pin(const struct soq_session *s, uint32_t n_tokens, struct soq_error *err)
-{
-    if (n_tokens > s->seq->kv.n_committed)
-        return soq__fail(err, SOQ_EINVAL, "%u tokens are to be pinned, but the session has computed %u", n_tokens,
-                         s->seq->kv.n_committed);
-    return 0;
-}
-
-int soq_session_pin(struct soq_session *s, uint32_t n_tokens, uint32_t *pinned_out, struct soq_error *err)
-{
-    struct soq__engine *e = s->seq->engine;
-    uint32_t n = 0;
-    int rc = check_pin(s, n_tokens, err);
-
-    if (rc)
-        return rc;
-    soq__engine_lock(e);
-    if (s->seq->root)
-        n = soq__prefix_pin(&e->prefix, s->seq->root, s->seq->tokens, n_tokens);
-    soq__engine_unlock(e);
-    if (pinned_out)
-        *pinned_out = n;
-    return 0;
-}
-
-int soq_session_unpin(struct soq_session *s, uint32_t n_tokens, struct soq_error *err)
-{
-    struct soq__engine *e = s->seq->engine;
-    int rc = check_pin(s, n_tokens, err);
-
-    if (rc)
-        return rc;
-    soq__engine_lock(e);
-    if (s->seq->root)
-        soq__prefix_unpin(&e->prefix, s->seq->root, s->seq->tokens, n_tokens);
-    soq__engine_unlock(e);
-    return 0;
-}
-
 int soq_session_fork(struct soq_session *s, struct soq_session **session_out, struct soq_error *err)
 {
     struct soq__sequence *seq;
@@ -376,6 +337,7 @@ void soq_session_free(struct soq_session *s)
     if (!s)
         return;
     soq__sequence_free(s->seq);
+    soq__pins_forget(s);
     soq__buf_done(&s->note);
     soq__free(s);
 }
@@ -387,7 +349,7 @@ int soq_session_rollback(struct soq_session *s, uint32_t n_tokens, struct soq_er
 
 uint32_t soq_session_length(struct soq_session *s)
 {
-    return s->seq->kv.n_committed;
+    return soq__sequence_length(s->seq);
 }
 
 void soq_session_cancel(struct soq_session *s)

@@ -21,7 +21,8 @@ struct soq_model {
 struct soq_session {
     struct soq_model *model; /* not owned */
     struct soq__sequence *seq;
-    struct soq_buf note; /* of the file that it was loaded from */
+    struct soq_buf note;      /* of the file that it was loaded from */
+    struct soq__pins *pinned; /* not yet unpinned, the latest first; owned */
 };
 
 /* soq_model_load with room for more rows of logits in a step (perplexity, logits). */
@@ -30,6 +31,8 @@ int soq__model_open(struct soq_runtime *runtime, const char *path, const struct 
 
 /* Computes and pins what [kv] prefix_pin names. */
 int soq__pin_configured(struct soq_model *model, struct soq_error *err);
+/* A session ends: its pins stay. */
+void soq__pins_forget(struct soq_session *session);
 
 /* Tokens of a request's messages, prompt or ids, as generation uses them. */
 int soq__request_tokens(const struct soq__model *model, const struct soq_request *request, struct soq__ids *ids,

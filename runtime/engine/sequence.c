@@ -93,6 +93,7 @@ int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, st
     rc = fork_kv(copy, seq, err);
     if (!rc) {
         copy->n_tokens = seq->n_tokens;
+        copy->n_dropped = seq->n_dropped;
         memcpy(copy->tokens, seq->tokens, seq->n_tokens * sizeof *seq->tokens);
         memcpy(copy->logprobs, seq->logprobs, seq->n_tokens * sizeof *seq->logprobs);
         if (seq->sampler_state)
@@ -107,15 +108,35 @@ int soq__sequence_fork(struct soq__sequence *seq, struct soq__sequence **out, st
     return 0;
 }
 
+uint32_t soq__sequence_computed(const struct soq__sequence *seq)
+{
+    return seq->kv.n_committed > seq->n_dropped ? seq->kv.n_committed : seq->n_dropped;
+}
+
+uint32_t soq__sequence_length(struct soq__sequence *seq)
+{
+    uint32_t n;
+
+    pthread_mutex_lock(&seq->engine->lock); /* a step in flight does not mind */
+    n = soq__sequence_computed(seq);
+    pthread_mutex_unlock(&seq->engine->lock);
+    return n;
+}
+
 int soq__sequence_rollback(struct soq__sequence *seq, uint32_t n_tokens, struct soq_error *err)
 {
     struct soq__engine *e = seq->engine;
-    int rc;
+    int rc = 0;
 
     soq__engine_lock(e);
-    rc = soq__kv_rollback(&seq->kv, n_tokens, err);
-    if (!rc)
+    if (n_tokens > seq->n_tokens)
+        rc = soq__fail(err, SOQ_EINVAL, "cannot go back to %u tokens: there are %u", n_tokens, seq->n_tokens);
+    else if (n_tokens < seq->kv.n_committed)
+        rc = soq__kv_rollback(&seq->kv, n_tokens, err);
+    if (!rc) {
         seq->n_tokens = n_tokens;
+        seq->n_dropped = seq->n_dropped < n_tokens ? seq->n_dropped : n_tokens;
+    }
     soq__engine_unlock(e);
     return rc;
 }

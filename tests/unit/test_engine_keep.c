@@ -263,7 +263,7 @@ Test(engine_keep, idle_sessions_give_way)
             cr_expect(strstr(err.text, "[kv] memory") && strstr(err.text, "[kv] preempt"), "%s", err.text);
         } else {
             cr_expect_eq(ask(c, 3, n, 1, &r, &err), 0, "%s", err.text);
-            cr_expect_eq(soq_session_length(a->seq->kv.n_committed ? a : b), n);
+            cr_expect_eq(soq_session_length(a), n);
             cr_expect_gt(soq__kv_seq_bytes(&b->seq->kv), 0);
             cr_expect_eq(soq__kv_seq_bytes(&a->seq->kv), 0, "the oldest");
             cr_assert_eq(soq_model_info(f.model, &info, NULL), 0);
@@ -278,6 +278,146 @@ Test(engine_keep, idle_sessions_give_way)
         soq_session_free(c);
         close_model(&f);
     }
+}
+
+static uint64_t pinned_bytes(struct fixture *f)
+{
+    struct soq_model_info info = {.struct_size = sizeof info};
+
+    cr_assert_eq(soq_model_info(f->model, &info, NULL), 0);
+    return info.prefix_pinned;
+}
+
+/* An idle session whose blocks were dropped is for its owner what it was. */
+Test(engine_keep, dropped_sessions_are_as_before)
+{
+    static const char *const how[][2] = {{"kv.preempt=recompute", NULL}, {"kv.preempt=auto", "kv.swap_memory=0"}};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f = open_model(LLAMA, (const char *[]){"kv.block_tokens=8", how[i][0], how[i][1], NULL});
+        struct soq_session *s = session_of(&f), *fork = NULL;
+        struct soq_result r = SOQ_RESULT_INIT;
+        struct soq_error err = SOQ_ERROR_INIT;
+        uint32_t pinned = 0;
+
+        cr_assert_eq(ask(s, 1, N_PROMPT, 10, &r, &err), 0, "%s", err.text);
+        cr_assert_eq(soq_session_pin(s, 64, NULL, &err), 0, "%s", err.text);
+        soq__engine_lock(f.model->engine);
+        cr_assert_eq(soq__preempt(s->seq, &err), 0, "%s", err.text);
+        soq__engine_unlock(f.model->engine);
+        cr_assert_eq(s->seq->kv.n_committed, 0);
+        cr_expect_eq(soq_session_length(s), N_PROMPT + 9);
+        cr_expect_eq(soq_session_unpin(s, 64, &err), 0, "%s", err.text);
+        cr_expect_eq(pinned_bytes(&f), 0);
+        cr_expect_eq(soq_session_pin(s, N_PROMPT + 3, &pinned, &err), 0, "%s", err.text);
+        cr_expect_eq(pinned, (N_PROMPT + 3) / 8 * 8);
+        cr_assert_eq(soq_session_fork(s, &fork, &err), 0, "%s", err.text);
+        cr_expect_eq(soq_session_length(fork), N_PROMPT + 9);
+        soq_session_free(fork);
+        cr_expect_eq(soq_session_rollback(s, 50, &err), 0, "%s", err.text);
+        cr_expect_eq(soq_session_length(s), 50);
+        cr_expect_eq(soq_session_unpin(s, N_PROMPT + 3, &err), 0, "what was pinned is unpinned: %s", err.text);
+        cr_expect_eq(pinned_bytes(&f), 0);
+        cr_expect_eq(soq_session_pin(s, 51, NULL, &err), -SOQ_EINVAL);
+        cr_expect(strstr(err.text, "51") && strstr(err.text, "50"), "%s", err.text);
+        cr_expect_eq(soq_session_unpin(s, 51, &err), -SOQ_EINVAL);
+        cr_expect(strstr(err.text, "unpinned"), "%s", err.text);
+        cr_expect_eq(soq_session_rollback(s, 51, &err), -SOQ_EINVAL);
+        cr_assert_eq(ask(s, 2, N_PROMPT, 10, &r, &err), 0, "%s", err.text);
+        cr_expect_eq(soq_session_length(s), N_PROMPT + 9);
+        soq_session_free(s);
+        close_model(&f);
+    }
+}
+
+/* Unpinned are the tokens that were pinned, whatever the session holds meanwhile. */
+Test(engine_keep, what_was_pinned_is_unpinned)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){"kv.block_tokens=8", NULL});
+    struct soq_session *s = session_of(&f), *other = session_of(&f);
+    struct soq_result r = SOQ_RESULT_INIT;
+    struct soq_error err = SOQ_ERROR_INIT;
+    uint64_t one_block;
+
+    cr_assert_eq(ask(s, 1, N_PROMPT, 5, &r, &err), 0, "%s", err.text);
+    cr_assert_eq(soq_session_pin(s, 8, NULL, &err), 0, "%s", err.text);
+    one_block = pinned_bytes(&f);
+    cr_assert_eq(soq_session_unpin(s, 8, &err), 0, "%s", err.text);
+    cr_assert_eq(soq_session_pin(s, 64, NULL, &err), 0, "%s", err.text);
+    cr_assert_eq(ask(other, 2, N_PROMPT, 5, &r, &err), 0, "%s", err.text);
+    cr_assert_eq(soq_session_pin(other, 32, NULL, &err), 0, "%s", err.text);
+    cr_assert_eq(ask(s, 2, N_PROMPT, 5, &r, &err), 0, "%s", err.text);
+    cr_assert_eq(soq_session_pin(s, 24, NULL, &err), 0, "%s", err.text);
+    cr_expect_eq(pinned_bytes(&f), 12 * one_block);
+    cr_expect_eq(soq_session_unpin(s, 64, &err), 0, "%s", err.text);
+    cr_expect_eq(pinned_bytes(&f), 4 * one_block, "the other prompt's stay");
+    cr_expect_eq(soq_session_unpin(s, 24, &err), 0, "%s", err.text);
+    cr_expect_eq(pinned_bytes(&f), 4 * one_block, "the other session's stay");
+    soq_session_free(other);
+    cr_expect_eq(soq_session_unpin(s, 32, &err), 0, "what a session pinned that is gone: %s", err.text);
+    cr_expect_eq(pinned_bytes(&f), 0);
+    soq_session_free(s);
+    close_model(&f);
+}
+
+/* Hears the last token, when the answer is complete, and takes the memory away before the result is filled in. */
+static int rob(void *ctx, const struct soq_event *event)
+{
+    struct soq_session *s = ctx;
+    struct soq__engine *e = s->seq->engine;
+
+    (void)event;
+    soq__engine_lock(e);
+    if (!s->seq->job)
+        cr_assert_eq(soq__preempt(s->seq, NULL), 0);
+    soq__engine_unlock(e);
+    return 0;
+}
+
+/* A result tells what the session held at the end of its answer. */
+Test(engine_keep, results_of_sessions_that_are_robbed)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){"kv.block_tokens=8", "kv.prefix_cache=off", NULL});
+    struct soq_session *s = session_of(&f);
+    struct soq_sampling zero = greedy();
+    struct soq_request req = SOQ_REQUEST_INIT;
+    struct soq_result calm = SOQ_RESULT_INIT, robbed = SOQ_RESULT_INIT;
+    struct soq_error err = SOQ_ERROR_INIT;
+    int32_t ids[N_PROMPT];
+
+    make_ids(ids, N_PROMPT, 1);
+    req.ids = ids;
+    req.n_ids = N_PROMPT;
+    req.max_tokens = 5;
+    req.ignore_eog = 1;
+    req.sampling = &zero;
+    cr_assert_eq(soq_generate(s, &req, &calm, &err), 0, "%s", err.text);
+    req.on_event = rob;
+    req.ctx = s;
+    cr_assert_eq(soq_generate(s, &req, &robbed, &err), 0, "%s", err.text);
+    cr_assert_eq(soq__kv_seq_bytes(&s->seq->kv), 0);
+    cr_expect_gt(calm.kv_bytes, 0);
+    cr_expect_eq(robbed.kv_bytes, calm.kv_bytes);
+    soq_session_free(s);
+    close_model(&f);
+}
+
+/* Dropped in mid-answer, it finds blocks again that it has published itself: these were not there before the request. */
+Test(engine_keep, what_was_found_after_a_preemption)
+{
+    struct fixture f = open_model(LLAMA, (const char *[]){"kv.block_tokens=8", "kv.preempt=recompute", NULL});
+    struct soq__sequence *seq = new_sequence(&f);
+    struct told t = {.preempt_every = 19};
+    int32_t ids[N_PROMPT];
+    struct soq__job job;
+
+    make_ids(ids, N_PROMPT, 1);
+    job = run(seq, ids, N_PROMPT, &t);
+    cr_assert_gt(t.n_preempted, 2);
+    cr_expect_eq(job.n_cached, 0);
+    cr_expect_eq(job.n_prefix, 0, "%u tokens", job.n_prefix);
+    soq__sequence_free(seq);
+    close_model(&f);
 }
 
 /* One that `lingers` stays in its third callback until it is told to go on. Nobody computes meanwhile, unless others ask. */

@@ -146,9 +146,9 @@ SOQ_API int soq_session_open(struct soq_model *model, const struct soq_session_p
 SOQ_API void soq_session_free(struct soq_session *session);
 /* A second session with the same past; the cache is shared until either writes. */
 SOQ_API int soq_session_fork(struct soq_session *session, struct soq_session **session_out, struct soq_error *err);
-/* Forgets everything after the first n tokens. */
+/* Forgets everything after the first n tokens of prompt and answer. */
 SOQ_API int soq_session_rollback(struct soq_session *session, uint32_t n_tokens, struct soq_error *err);
-/* Tokens computed so far. */
+/* Tokens computed so far: of an answer all but the last one. They count even while the session's memory is lent to others. */
 SOQ_API uint32_t soq_session_length(struct soq_session *session);
 /* Ends the request in hand with reason cancelled, soon. Any thread; async-signal-safe. A request that starts later is not
  * touched. */
@@ -171,7 +171,8 @@ SOQ_API const void *soq_session_note(const struct soq_session *session, size_t *
  * *pinned_out, which may be NULL: how many tokens that are, 0 if there is no index. Sessions of the same salt share them, also
  * after this one is freed. */
 SOQ_API int soq_session_pin(struct soq_session *session, uint32_t n_tokens, uint32_t *pinned_out, struct soq_error *err);
-/* n_tokens: as many as were pinned. */
+/* n_tokens: as in the call that pinned. Undoes the latest such call on this session, whatever it holds now; if there is none,
+ * one of another session with the same salt and the same first n tokens. */
 SOQ_API int soq_session_unpin(struct soq_session *session, uint32_t n_tokens, struct soq_error *err);
 
 /* ---- Generation ------------------------------------------------------------------------------------------------------ */
