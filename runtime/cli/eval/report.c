@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/eval/generate.h"
 #include "cli/json_out.h"
 #include "cli/stats.h"
 

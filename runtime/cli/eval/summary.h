@@ -2,8 +2,8 @@
 #ifndef SOQ_CLI_EVAL_SUMMARY_H
 #define SOQ_CLI_EVAL_SUMMARY_H
 
-#include "cli/eval/measure.h"
 #include "cli/eval/paired.h"
+#include "cli/eval/plan.h"
 
 enum { SOQ__EVAL_BINS = 4 }; /* of the tokens behind a prompt */
 
