@@ -95,6 +95,17 @@ def parallel():
 
 
 @test
+def memory():
+    """results are the same, bytes too, where the cache holds so few sequences that those that are done give way to others."""
+    wide, narrow = path("wide.jsonl"), path("narrow.jsonl")
+    args = ["eval", "kv", "-m", LLAMA, "full/f16", "--tasks", "passkey", "--lengths", "224", "-n", "80", "--depths", "0", "--parallel", "80"]
+    soquete(*args, "--results", wide)
+    soquete(*args, "--kv.memory=2MiB", "--results", narrow)
+    by_item = [{(r["config"], r["index"]): r for r in lines(name)} for name in (wide, narrow)]
+    assert by_item[0] == by_item[1], narrow
+
+
+@test
 def loads():
     """weights are loaded once for each configuration, even where it turns out that its prompts can share nothing."""
     told = soquete(*SMALL, "h2o/f16@64", "--tasks", "passkey,recall", "--parallel", "1", "--runtime.log_level=info").err

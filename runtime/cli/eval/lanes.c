@@ -124,12 +124,13 @@ static int start_turn(struct soq__eval_lane *lane, uint32_t t, struct soq__job *
     return 0;
 }
 
-static int record(struct soq__eval_lane *lane, struct soq_error *err)
+/* last: its last turn, which knows what the sequence held: by now it may have given way to others. */
+static int record(struct soq__eval_lane *lane, const struct soq__job *last, struct soq_error *err)
 {
     struct soq__eval_record r = {
         .key = lane->key,
         .score = (double)lane->n_right / lane->item.n_turns,
-        .kv_bytes = soq__kv_seq_bytes(&lane->seq->kv),
+        .kv_bytes = last->kv_bytes,
         .n = lane->n,
         .n_same_top = lane->n_same_top,
         .nll = lane->nll,
@@ -190,7 +191,7 @@ int soq__eval_lanes_run(struct soq__eval_lanes *lanes, struct soq_error *err)
             lanes->items[i].n_right += lanes->items[i].right;
     }
     for (uint32_t i = 0; !rc && i < lanes->n; i++)
-        rc = record(&lanes->items[i], err);
+        rc = record(&lanes->items[i], &lanes->jobs[i], err);
     return rc;
 }
 

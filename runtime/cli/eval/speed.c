@@ -22,7 +22,7 @@ static int time_one(struct soq__eval_run *run, const struct soq__eval_key *key, 
         rc = soq__job_run(&job, err);
     }
     if (!rc) {
-        r.kv_bytes = soq__kv_seq_bytes(&seq->kv);
+        r.kv_bytes = job.kv_bytes;
         r.kv_peak = e->kv.budget.peak;
         r.tok_s = run->eval->plan->n_timed / (job.last_token - job.first_token);
         rc = soq__eval_records_add(run->eval->records, &r, err);
