@@ -60,7 +60,7 @@ const struct soq__core_key soq__core_keys[] = {
     {"engine",
      {OPTION(SOQ_OPT_INT, "step_tokens", "512", .min = 1, .max = 1 << 16,
              .help =
-                 "Tokens of all sequences together that one step may compute. Drafts leave half of it to prompts that wait.")}},
+                 "Tokens that one step computes: prompts get what sequences that decode leave of them, but at least half.")}},
     {"engine",
      {OPTION(SOQ_OPT_INT, "max_sequences", "16", .min = 1, .max = 4096, .help = "Sessions that may exist at the same time.")}},
     {"engine",

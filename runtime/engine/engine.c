@@ -15,11 +15,6 @@
 #include "config/settings.h"
 #include "model/fingerprint.h"
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t max_u32(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
@@ -270,7 +265,7 @@ static int all_cancelled(void *arg)
 
 static void read_settings(struct soq__engine *e, const struct soq__engine_params *p)
 {
-    uint32_t trained = e->model->hparams.context_train;
+    uint32_t trained = e->model->hparams.context_train, decoding;
 
     e->context = (uint32_t)soq__settings_int(p->settings, "model", "context");
     if (!e->context)
@@ -282,8 +277,10 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
     e->step_tokens = (uint32_t)soq__settings_int(p->settings, "engine", "step_tokens");
     e->chunk = (uint32_t)soq__settings_int(p->settings, "engine", "chunk");
     soq__drafting_init(e, p->settings);
-    e->max_rows = max_u32(e->step_tokens, e->max_sequences);
-    e->max_outputs = max_u32(e->max_sequences + min_u32(e->max_sequences * e->drafting.most, e->step_tokens), p->max_outputs);
+    decoding = e->max_sequences * (1 + e->drafting.most);
+    e->prompt_rows = (e->step_tokens + 1) / 2;
+    e->max_rows = max_u32(e->step_tokens, decoding + e->prompt_rows);
+    e->max_outputs = max_u32(decoding, p->max_outputs);
 }
 
 static int init_scratch(struct soq__engine *e, struct soq_error *err)

@@ -13,6 +13,11 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
 static void unlink_job(struct soq__engine *e, struct soq__job *job)
 {
     struct soq__job **at = &e->jobs;
@@ -69,38 +74,10 @@ static uint32_t outputs_of(const struct soq__job *job, uint32_t n)
     return sample;
 }
 
-/* What the jobs planned so far take of the step, and what is left for drafts. */
+/* What the jobs planned so far take of the step. */
 struct planned {
     uint32_t rows, outputs, seqs;
-    uint32_t draft_rows, n_drafting; /* that drafts may take, and jobs that share them */
 };
-
-/* Drafts get what the rows of those who decode leave of a step, and only half of it where a prompt waits. */
-static struct planned planned_init(const struct soq__engine *e)
-{
-    struct planned planned = {0};
-    uint32_t budget = e->step_tokens;
-
-    for (const struct soq__job *job = e->jobs; job; job = job->next) {
-        if (job->state != SOQ__JOB_RUNNING)
-            continue;
-        if (is_decoding(job))
-            planned.n_drafting++;
-        else
-            budget = e->step_tokens / 2;
-    }
-    planned.draft_rows = budget > planned.n_drafting ? budget - planned.n_drafting : 0;
-    return planned;
-}
-
-/* The job's share of them. */
-static uint32_t draft_rows(const struct soq__engine *e, const struct soq__job *job, struct planned *planned)
-{
-    uint32_t n = min_u32(soq__drafts_wanted(e, job), planned->draft_rows / planned->n_drafting--);
-
-    planned->draft_rows -= n;
-    return n;
-}
 
 /* Rows of a prompt that fit into what is left of the step. */
 static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *job, uint32_t rows_left, uint32_t outputs_left)
@@ -133,20 +110,21 @@ static void plan_job(struct soq__engine *e, struct soq__job *job, uint32_t n, ui
     e->in_flight[e->n_in_flight++] = &job->seq->cancelled;
 }
 
-/* Decode rows first, so that nobody's stream stalls behind a long prompt, each with its drafts; then prompts in order of
- * arrival. For decode rows there is always room. */
+/* Decode rows first, so that nobody's stream stalls behind a long prompt; then prompts in order of arrival, for which at least
+ * half a step is kept. For decode rows and their drafts there is always room: how many a job drafts shows in what it draws
+ * beyond temperature 0, so it must not depend on the others. */
 static void plan(struct soq__engine *e)
 {
-    struct planned planned = planned_init(e);
+    struct planned planned = {0};
     struct soq__job *next;
 
     e->n_in_flight = 0;
     for (struct soq__job *job = e->jobs; job; job = job->next)
         job->step_rows = 0;
-    for (int decoding = 1; decoding >= 0; decoding--)
-        for (struct soq__job *job = e->jobs; job; job = next) {
-            uint32_t budget = decoding ? e->max_rows : e->step_tokens;
+    for (int decoding = 1; decoding >= 0; decoding--) {
+        uint32_t budget = decoding ? e->max_rows : max_u32(e->step_tokens, planned.rows + e->prompt_rows);
 
+        for (struct soq__job *job = e->jobs; job; job = next) {
             next = job->next;
             if (job->state != SOQ__JOB_RUNNING || is_decoding(job) != (bool)decoding)
                 continue;
@@ -154,8 +132,9 @@ static void plan(struct soq__engine *e)
                 soq__job_done(e, job, SOQ_REASON_CANCELLED);
             else if (planned.rows < budget && planned.seqs < e->step.max_seqs)
                 plan_job(e, job, chunk_rows(e, job, budget - planned.rows, e->max_outputs - planned.outputs),
-                         decoding ? draft_rows(e, job, &planned) : 0, &planned);
+                         decoding ? soq__drafts_wanted(e, job) : 0, &planned);
         }
+    }
 }
 
 /* The rows that were planned, and what was drafted, in the same order. */
