@@ -12,10 +12,12 @@
 #include "cli/templates.h"
 #include "plugin/registry.h"
 
-/* Each kind is a working example; its templates are the files of the example's name. */
+/* Each kind is a working example; its templates are the files of the example's name, and those of any kind. */
 struct kind {
     const char *word, *example, *title;
 };
+
+static const char any[] = "anyname";
 
 static const struct kind kinds[] = {
     {"kvpolicy", "heaviest", "KV policy"},
@@ -60,14 +62,21 @@ static int check_name(const char *name, const struct soq__cli_globals *globals, 
 
 /* ---- Files */
 
-static bool is_of(const struct soq__template *t, const struct kind *kind)
+/* What the plugin is called in a template of the kind; NULL: it is of another kind. */
+static const char *name_in(const struct soq__template *t, const struct kind *kind)
 {
-    size_t n = strlen(kind->example);
+    const char *const names[] = {kind->example, any};
 
-    return strncmp(t->file, kind->example, n) == 0 && t->file[n] == '.';
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(names[i]);
+
+        if (strncmp(t->file, names[i], n) == 0 && t->file[n] == '.')
+            return names[i];
+    }
+    return NULL;
 }
 
-/* "heaviest.c" becomes NAME.c, "heaviest.mk" the Makefile. */
+/* "heaviest.c" becomes NAME.c, "anyname.mk" the Makefile. */
 static void file_name(const struct soq__template *t, const char *name, const char *dir, struct soq_buf *out)
 {
     const char *suffix = strrchr(t->file, '.');
@@ -113,10 +122,12 @@ static int write_files(const struct kind *kind, const char *name, const char *di
     int rc = 0;
 
     for (size_t i = 0; i < soq__template_count && !rc; i++) {
-        if (!is_of(&soq__templates[i], kind))
+        const char *example = name_in(&soq__templates[i], kind);
+
+        if (!example)
             continue;
         file_name(&soq__templates[i], name, dir, &path);
-        rename_all(soq__templates[i].text, kind->example, name, &text);
+        rename_all(soq__templates[i].text, example, name, &text);
         if (soq__buf_ok(&path) && soq__buf_ok(&text))
             rc = write_file(soq__buf_str(&path), &text, err);
         else
@@ -133,7 +144,7 @@ static void remove_files(const struct kind *kind, const char *name, const char *
     struct soq_buf path = SOQ_BUF_INIT;
 
     for (size_t i = 0; i < soq__template_count; i++) {
-        if (!is_of(&soq__templates[i], kind))
+        if (!name_in(&soq__templates[i], kind))
             continue;
         file_name(&soq__templates[i], name, dir, &path);
         if (soq__buf_ok(&path))

@@ -3,7 +3,7 @@
 set -e
 number=0
 table=
-printf '/* Made by templates.sh from examples/new-kvpolicy/ and new-kvcodec/. */\n#include "cli/templates.h"\n\n'
+printf '/* Made by templates.sh from examples/. */\n#include "cli/templates.h"\n\n'
 for file; do
     number=$((number + 1))
     printf 'static const unsigned char text_%d[] = {\n' "$number"

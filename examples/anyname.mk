@@ -1,5 +1,5 @@
-# make: builds heaviest.so against the installed headers; make check: tests it; make install: installs it.
-NAME = heaviest
+# make: builds anyname.so against the installed headers; make check: tests it; make install: installs it.
+NAME = anyname
 SOQUETE = soquete
 PKG_CONFIG = pkg-config
 CFLAGS = -O2 -g -Wall -Wextra
