@@ -170,6 +170,7 @@ def speed():
     full, tova = told["full/f32", 256], told["tova@64", 256]
     assert full["speed_tests"] == 2 and full["tok_s_low"] <= full["tok_s"] <= full["tok_s_high"] and full["kl"] is None, full
     assert tova["kv_bytes"] < full["kv_bytes"] / 3 and full["kv_peak_bytes"] >= full["kv_bytes"], told
+    assert all(type(row[name]) is int for row in (full, tova) for name in ("kv_bytes", "kv_peak_bytes")), told
 
 
 @test

@@ -23,6 +23,12 @@ static void draw_cell(struct soq_buf *out, double x, double y, double score)
     soq__plot_text(out, x + (CELL_W - GAP) / 2.0, y + 15, "middle", score > 0.5 ? "small inverse" : "small name", text);
 }
 
+/* Of a configuration's; its lengths follow in order. */
+static const struct soq__eval_row *first_row(const struct soq__eval_summary *s, uint32_t config)
+{
+    return &s->rows[config * (s->eval->plan->n_lengths + (s->eval->plan->n_lengths > 1))];
+}
+
 static void draw_panel(const struct soq__eval_summary *s, uint32_t config, double x, double y, struct soq_buf *out)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
@@ -33,8 +39,7 @@ static void draw_panel(const struct soq__eval_summary *s, uint32_t config, doubl
         snprintf(text, sizeof text, "%d %%", (int)plan->depths[d]);
         soq__plot_text(out, x + LEFT - 6, y + HEAD + (double)d * CELL_H + 15, "end", "small", text);
         for (size_t l = 0; l < plan->n_lengths; l++)
-            draw_cell(out, x + LEFT + (double)l * CELL_W, y + HEAD + (double)d * CELL_H,
-                      soq__eval_passkey_at(s->eval, config, (uint32_t)plan->lengths[l], (uint32_t)plan->depths[d]));
+            draw_cell(out, x + LEFT + (double)l * CELL_W, y + HEAD + (double)d * CELL_H, first_row(s, config)[l].passkey_at[d]);
     }
     for (size_t l = 0; l < plan->n_lengths; l++) {
         snprintf(text, sizeof text, "%d", (int)plan->lengths[l]);
@@ -46,7 +51,7 @@ static void draw_panel(const struct soq__eval_summary *s, uint32_t config, doubl
 static bool was_measured(const struct soq__eval_summary *s, uint32_t config)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
-    const struct soq__eval_row *row = &s->rows[config * (plan->n_lengths + (plan->n_lengths > 1))];
+    const struct soq__eval_row *row = first_row(s, config);
 
     for (size_t l = 0; l < plan->n_lengths; l++)
         if (row[l].passkey.n)

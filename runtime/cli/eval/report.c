@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "cli/eval/generate.h"
 #include "cli/json_out.h"
-#include "cli/stats.h"
 
 static const char *const formats[SOQ__EVAL_FORMATS] = {"table", "md", "csv", "json"};
 
@@ -24,7 +24,7 @@ bool soq__eval_format_parse(const char *text, enum soq__eval_format *out)
 
 /* ---- Figures for programs */
 
-enum kind { NUMBER, MEAN, LOW, HIGH, COUNT };
+enum kind { NUMBER, BYTES, MEAN, LOW, HIGH, COUNT };
 
 /* Of a row: a double, or a part of an interval. */
 struct figure {
@@ -58,8 +58,8 @@ static const struct figure figures[] = {
     RANGE("recall_difference", recall_difference),
     {"speed_tests", AT(tok_s), COUNT},
     RANGE("tok_s", tok_s),
-    {"kv_bytes", AT(kv_bytes), NUMBER},
-    {"kv_peak_bytes", AT(kv_peak), NUMBER},
+    {"kv_bytes", AT(kv_bytes), BYTES},
+    {"kv_peak_bytes", AT(kv_peak), BYTES},
 };
 #define N_FIGURES (sizeof figures / sizeof figures[0])
 
@@ -77,18 +77,16 @@ static double figure_of(const struct soq__eval_row *row, const struct figure *f)
         return range->n ? range->low : NAN;
     case HIGH:
         return range->n ? range->high : NAN;
+    case BYTES:
+        return nearbyint(*number);
     default:
         return *number;
     }
 }
 
-/* Share of the pass keys found at one of the depths; NAN: none was looked for. */
-static double passkey_at(const struct soq__eval_summary *s, size_t row, size_t depth)
+static bool is_whole(enum kind kind)
 {
-    const struct soq__eval_plan *plan = s->eval->plan;
-    size_t rows_of_config = plan->n_lengths + (plan->n_lengths > 1);
-
-    return soq__eval_passkey_at(s->eval, (uint32_t)(row / rows_of_config), s->rows[row].length, (uint32_t)plan->depths[depth]);
+    return kind == COUNT || kind == BYTES;
 }
 
 /* In quotes where it would not be one field without them (RFC 4180). */
@@ -102,11 +100,11 @@ static void csv_text(const char *text, struct soq_buf *out)
     soq__buf_puts(out, quoted ? "\"" : "");
 }
 
-static void csv_number(double value, struct soq_buf *out)
+static void csv_number(double value, enum kind kind, struct soq_buf *out)
 {
     soq__buf_puts(out, ",");
     if (isfinite(value))
-        soq__buf_printf(out, "%.9g", value);
+        soq__buf_printf(out, is_whole(kind) ? "%.0f" : "%.9g", value);
 }
 
 static void csv(const struct soq__eval_summary *s, struct soq_buf *out)
@@ -125,16 +123,15 @@ static void csv(const struct soq__eval_summary *s, struct soq_buf *out)
         csv_text(s->rows[i].config, out);
         soq__buf_printf(out, s->rows[i].length ? ",%u" : ",all", s->rows[i].length);
         for (size_t f = 0; f < N_FIGURES; f++)
-            csv_number(figure_of(&s->rows[i], &figures[f]), out);
+            csv_number(figure_of(&s->rows[i], &figures[f]), figures[f].kind, out);
         for (size_t d = 0; d < plan->n_depths; d++)
-            csv_number(passkey_at(s, i, d), out);
+            csv_number(s->rows[i].passkey_at[d], NUMBER, out);
         soq__buf_puts(out, "\n");
     }
 }
 
-static json_t *row_json(const struct soq__eval_summary *s, size_t index)
+static json_t *row_json(const struct soq__eval_summary *s, const struct soq__eval_row *row)
 {
-    const struct soq__eval_row *row = &s->rows[index];
     json_t *json = json_object(), *by_depth = json_array();
 
     json_object_set_new(json, "config", json_string(row->config));
@@ -143,10 +140,11 @@ static json_t *row_json(const struct soq__eval_summary *s, size_t index)
         double value = figure_of(row, &figures[f]);
 
         json_object_set_new(json, figures[f].name,
-                            figures[f].kind == COUNT ? json_integer((json_int_t)value) : soq__json_number(value));
+                            is_whole(figures[f].kind) && isfinite(value) ? json_integer((json_int_t)value)
+                                                                         : soq__json_number(value));
     }
     for (size_t d = 0; d < s->eval->plan->n_depths; d++)
-        json_array_append_new(by_depth, soq__json_number(passkey_at(s, index, d)));
+        json_array_append_new(by_depth, soq__json_number(row->passkey_at[d]));
     json_object_set_new(json, "passkey_by_depth", by_depth);
     return json;
 }
@@ -160,7 +158,7 @@ static void json(const struct soq__eval_summary *s, struct soq_buf *out)
     for (size_t d = 0; d < plan->n_depths; d++)
         json_array_append_new(depths, json_integer(plan->depths[d]));
     for (size_t i = 0; i < s->n; i++)
-        json_array_append_new(rows, row_json(s, i));
+        json_array_append_new(rows, row_json(s, &s->rows[i]));
     root = json_pack("{ss ss sI sI sI ss so so}", "model", s->eval->model, "text", s->eval->items[SOQ__EVAL_TEXT], "seed",
                      (json_int_t)plan->seed, "bootstrap_samples", (json_int_t)SOQ__BOOTSTRAP_SAMPLES, "bootstrap_seed",
                      (json_int_t)SOQ__BOOTSTRAP_SEED, "reference", s->eval->configs->items[0].label, "depths", depths, "rows",
@@ -182,8 +180,6 @@ enum {
 };
 
 struct place {
-    const struct soq__eval_summary *summary;
-    size_t index; /* of the row */
     const struct soq__eval_row *row, *reference;
     unsigned part; /* of the column: which quarter, which depth */
 };
@@ -303,7 +299,7 @@ static void cell_bin(const struct place *at, char *out)
 
 static void cell_depth(const struct place *at, char *out)
 {
-    double found = passkey_at(at->summary, at->index, at->part);
+    double found = at->row->passkey_at[at->part];
 
     if (isnan(found))
         dash(out);
@@ -351,7 +347,7 @@ static bool is_shown(const struct soq__eval_summary *s, const struct column *c)
 static void cell_at(const struct soq__eval_summary *s, const struct column *c, size_t row, char *out)
 {
     const struct soq__eval_row *r = &s->rows[row];
-    const struct place at = {s, row, r, soq__eval_summary_row(s, s->rows[0].config, r->length), c->part};
+    const struct place at = {r, soq__eval_summary_row(s, s->rows[0].config, r->length), c->part};
 
     c->cell(&at, out);
 }

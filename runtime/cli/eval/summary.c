@@ -141,6 +141,23 @@ static void add_plain(struct walk walk, struct soq__eval_row *row)
         row->kv_bytes = bytes / n;
 }
 
+/* Of pass keys, by depth. */
+static void add_depths(struct walk walk, struct soq__eval_row *row)
+{
+    const struct soq__eval_plan *plan = walk.eval->plan;
+    const struct soq__eval_record *r, *reference;
+    uint32_t n[SOQ__EVAL_LIST_MAX] = {0};
+
+    while ((r = next(&walk, &reference)))
+        for (size_t d = 0; d < plan->n_depths; d++)
+            if (r->key.depth == plan->depths[d]) {
+                row->passkey_at[d] += r->score;
+                n[d]++;
+            }
+    for (size_t d = 0; d < plan->n_depths; d++)
+        row->passkey_at[d] = n[d] ? row->passkey_at[d] / n[d] : NAN;
+}
+
 static int fill(const struct soq__eval *eval, uint32_t config, uint32_t length, struct soq__eval_row *row,
                 struct soq_error *err)
 {
@@ -164,6 +181,7 @@ static int fill(const struct soq__eval *eval, uint32_t config, uint32_t length, 
     row->ppl = nll.n ? exp(nll.mean) : NAN;
     for (int t = 0; t < SOQ__EVAL_TASKS; t++)
         add_plain(walks[t], row);
+    add_depths(walks[SOQ__EVAL_PASSKEY], row);
     return rc;
 }
 
@@ -195,31 +213,4 @@ const struct soq__eval_row *soq__eval_summary_row(const struct soq__eval_summary
         if (summary->rows[i].length == length && strcmp(summary->rows[i].config, config) == 0)
             return &summary->rows[i];
     return NULL;
-}
-
-/* Adds up the scores of the pass keys of a cell. */
-static uint32_t add_passkeys(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth, double *sum)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < eval->plan->n_items; i++) {
-        struct soq__eval_key key = soq__eval_key(eval, config, SOQ__EVAL_PASSKEY, length, depth, i);
-        const struct soq__eval_record *r = soq__eval_records_find(eval->records, &key);
-
-        *sum += r ? r->score : 0;
-        n += r != NULL;
-    }
-    return n;
-}
-
-double soq__eval_passkey_at(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth)
-{
-    const struct soq__eval_plan *plan = eval->plan;
-    double sum = 0;
-    uint32_t n = 0;
-
-    for (size_t l = 0; l < plan->n_lengths; l++)
-        if (!length || length == plan->lengths[l])
-            n += add_passkeys(eval, config, (uint32_t)plan->lengths[l], depth, &sum);
-    return n ? sum / n : NAN;
 }

@@ -17,6 +17,7 @@ struct soq__eval_row {
     double kl_by_position[SOQ__EVAL_BINS]; /* of equal parts of the scored tokens, in order */
     double same_top;                       /* share of the scored tokens */
     struct soq__interval passkey, passkey_difference;
+    double passkey_at[SOQ__EVAL_LIST_MAX]; /* mean, by the plan's depths; NAN: none was measured */
     struct soq__interval recall, recall_difference;
     struct soq__interval tok_s;
     double kv_bytes; /* held behind the prompt and the answer, mean; NAN: unknown */
@@ -33,8 +34,5 @@ int soq__eval_summary_init(struct soq__eval_summary *summary, const struct soq__
 void soq__eval_summary_done(struct soq__eval_summary *summary);
 /* NULL: there is none. length 0: all lengths. */
 const struct soq__eval_row *soq__eval_summary_row(const struct soq__eval_summary *summary, const char *config, uint32_t length);
-
-/* Mean score of the pass keys of a cell, or with length 0 of a depth; NAN: none was measured. */
-double soq__eval_passkey_at(const struct soq__eval *eval, uint32_t config, uint32_t length, uint32_t depth);
 
 #endif
