@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 
+enum { LARGE = 1 << 20 };
+
 void soq__buf_done(struct soq_buf *b)
 {
     soq__free(b->data);
@@ -21,6 +23,12 @@ void soq__buf_clear(struct soq_buf *b)
         b->data[0] = '\0';
 }
 
+/* Twice as much; of what is large an eighth more, so that little is wasted. Both let appending take linear time. */
+static size_t grown(size_t cap)
+{
+    return cap < LARGE ? 2 * cap + 32 : cap + cap / 8;
+}
+
 bool soq__buf_reserve(struct soq_buf *b, size_t extra)
 {
     size_t need, cap;
@@ -32,9 +40,8 @@ bool soq__buf_reserve(struct soq_buf *b, size_t extra)
     }
     if (need <= b->cap)
         return true;
-    cap = b->cap ? b->cap : 32;
-    while (cap < need)
-        cap = cap > SIZE_MAX / 2 ? need : cap * 2;
+    cap = grown(b->cap);
+    cap = cap < need ? need : cap;
     data = soq__realloc_array(b->data, cap, 1);
     if (!data) {
         b->failed = true;

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "cli/json_out.h"
 #include "cli/options.h"
 #include "cli/out.h"
-#include "cli/stats.h"
 #include "cli/trace_read.h"
 #include "cli/trace_svg.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "base/utf8.h"
 
 enum { SHORT_ITEMS = 6, SHORT_TEXT = 60, SHORT_ITEM_TEXT = 20, WIDEST_NAME = 48 };
@@ -32,19 +33,6 @@ void soq__inspect_escape(struct soq_buf *out, struct soq__gguf_str s, size_t max
             soq__buf_append(out, s.data + i, n);
         i += n ? n : 1;
     }
-}
-
-static void append_size(struct soq_buf *out, uint64_t bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    soq__buf_printf(out, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
 static void append_item(struct soq_buf *out, const struct soq__gguf_kv *kv, uint64_t i, size_t max)
@@ -131,7 +119,7 @@ static void append_tensors(struct soq_buf *out, const struct soq__gguf *g)
 static void append_total(struct soq_buf *out, const char *name, struct soq__inspect_total total)
 {
     soq__buf_printf(out, "  %-7s  %5zu tensors  %14llu elements  ", name, total.tensors, (unsigned long long)total.elements);
-    append_size(out, total.bytes);
+    soq__buf_puts(out, SOQ__SIZE(total.bytes));
     soq__buf_printf(out, "  (%.2f bits per element)\n",
                     total.elements ? 8.0 * (double)total.bytes / (double)total.elements : 0.0);
 }
@@ -158,7 +146,7 @@ size_t soq__inspect_text(const struct soq__gguf *g, const struct soq__inspect *s
     size_t start, problems;
 
     soq__buf_printf(out, "%s: GGUF version %u, ", soq__gguf_path(g), soq__gguf_version(g));
-    append_size(out, soq__gguf_size(g));
+    soq__buf_puts(out, SOQ__SIZE(soq__gguf_size(g)));
     soq__buf_printf(out, ", %zu keys, %zu tensors, data from byte %llu aligned to %u\n", soq__gguf_n_kv(g),
                     soq__gguf_n_tensors(g), (unsigned long long)soq__gguf_data_offset(g), soq__gguf_alignment(g));
     if (show->meta)

@@ -1,7 +1,7 @@
 #include "cli/profile.h"
 
+#include "base/size.h"
 #include "cli/json_out.h"
-#include "cli/stats.h"
 #include "cli/term.h"
 
 struct soq__profile soq__profile_since(const struct soq__exec *x, const struct soq__profile *before)

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include "base/size.h"
 #include "cli/json_out.h"
 #include "cli/term.h"
 
@@ -11,20 +12,6 @@ uint64_t soq__peak_memory(void)
     struct rusage usage;
 
     return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
-}
-
-const char *soq__size_text(uint64_t bytes, char *buf, size_t size)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof units[0]) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(buf, size, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return buf;
 }
 
 static double rate(double count, double seconds)

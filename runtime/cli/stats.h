@@ -9,8 +9,6 @@
 
 /* The most memory that this process has had, bytes. */
 uint64_t soq__peak_memory(void);
-/* "1.2 MiB" into buf, which is returned. */
-const char *soq__size_text(uint64_t bytes, char *buf, size_t size);
 
 /* With what the model keeps beyond its sessions: prefixes, and sessions that are swapped out. */
 void soq__stats_print(const struct soq_result *result, struct soq_model *model, FILE *stream);

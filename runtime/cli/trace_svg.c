@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "cli/stats.h"
+#include "base/size.h"
 
 /* In pixels. */
 enum { WIDTH = 1000, LEFT = 84, RIGHT = 20, TOP = 56, BOTTOM = 44, GAP = 3 /* between layers */ };

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "engine/jobs.h"
 #include "kv/swap.h"
 
@@ -230,8 +231,8 @@ static void explain(const struct soq__engine *e, struct soq_error *err)
     if (!e->preempt.swap && !e->preempt.recompute)
         soq__fail(err, SOQ_EBUSY, "%s; they stay because of [kv] preempt", what.text);
     else if (!e->preempt.recompute)
-        soq__fail(err, SOQ_EBUSY, "%s; to swap them out raise [kv] swap_memory, %.1f MiB of %.1f MiB are in use", what.text,
-                  (double)e->kv.swap.used / (1 << 20), (double)e->kv.swap.limit / (1 << 20));
+        soq__fail(err, SOQ_EBUSY, "%s; to swap them out raise [kv] swap_memory, %s of %s are in use", what.text,
+                  SOQ__SIZE(e->kv.swap.used), SOQ__SIZE(e->kv.swap.limit));
 }
 
 /* Returns whether those behind may be tried, too. */

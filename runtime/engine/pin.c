@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/size.h"
 #include "config/settings.h"
 #include "engine/runtime.h"
 
@@ -144,8 +145,8 @@ static int compute(struct soq__engine *e, const struct soq__ids *ids, struct soq
     if (!rc)
         pinned = soq__prefix_pin(&e->prefix, job.seq->root, job.prompt, job.n_prompt);
     if (!rc && pinned < job.n_prompt)
-        rc = soq__fail(err, SOQ_ELIMIT, "%u tokens do not fit into [kv] prefix_memory, of which %.1f MiB of %.1f MiB are taken",
-                       job.n_prompt, (double)e->prefix.stats.bytes / (1 << 20), (double)e->prefix.params.limit / (1 << 20));
+        rc = soq__fail(err, SOQ_ELIMIT, "%u tokens do not fit into [kv] prefix_memory, of which %s of %s are taken",
+                       job.n_prompt, SOQ__SIZE(e->prefix.stats.bytes), SOQ__SIZE(e->prefix.params.limit));
     soq__sequence_free(job.seq);
     return rc;
 }

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "kv/internal.h"
 #include "kv/swap.h"
 
@@ -352,8 +353,8 @@ int soq__kv_fork(struct soq__kv_seq *dst, const struct soq__kv_seq *src, struct 
     dst->n_committed = src->n_committed;
     dst->n_prompt = src->n_prompt < src->n_committed ? src->n_prompt : src->n_committed;
     if (!rc && !soq__kv_promises_fit(c)) /* the source may have to copy its tail now */
-        rc = soq__fail(err, SOQ_EBUSY, "KV cache: no room for another fork under the limit of %.1f MiB; raise [kv] memory",
-                       (double)c->budget.limit / (1 << 20));
+        rc = soq__fail(err, SOQ_EBUSY, "KV cache: no room for another fork under the limit of %s; raise [kv] memory",
+                       SOQ__SIZE(c->budget.limit));
     if (rc)
         soq__kv_empty(dst);
     return rc;

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "kv/internal.h"
 
 /* A block that is out. */
@@ -148,13 +149,12 @@ static int make_room(const struct soq__kv_seq *seq, struct soq__kv_swapped **out
     bytes += sizeof *s;
     if (bytes > c->swap.limit || c->swap.used > c->swap.limit - bytes)
         return soq__fail(err, SOQ_ELIMIT,
-                         "KV cache: %.1f MiB do not fit into the swap memory, of which %.1f MiB of %.1f MiB are in use; raise "
+                         "KV cache: %s do not fit into the swap memory, of which %s of %s are in use; raise "
                          "[kv] swap_memory",
-                         (double)bytes / (1 << 20), (double)c->swap.used / (1 << 20), (double)c->swap.limit / (1 << 20));
+                         SOQ__SIZE(bytes), SOQ__SIZE(c->swap.used), SOQ__SIZE(c->swap.limit));
     s = create(n, bytes - sizeof *s - n * sizeof s->lines[0]);
     if (!s)
-        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for %.1f MiB that are to be swapped out",
-                         (double)bytes / (1 << 20));
+        return soq__fail(err, SOQ_ENOMEM, "KV cache: out of memory for %s that are to be swapped out", SOQ__SIZE(bytes));
     s->bytes = bytes;
     data = (unsigned char *)(s->lines + n);
     for (uint32_t g = 0; g < c->n_groups; g++)
