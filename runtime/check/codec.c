@@ -121,6 +121,7 @@ static void try_format(struct codec *c)
                 "a codebook format without a book");
     SOQ__EXPECT(c->kit, !f->codebook == !f->codebook_size, "a codebook of %u entries at %p", f->codebook_size,
                 (const void *)f->codebook);
+    SOQ__EXPECT(c->kit, !(f->waived & ~c->ops->traits), "waives %x, but its traits are %x", f->waived, c->ops->traits);
     SOQ__EXPECT(c->kit, !has_layout(f) || (f->bits && f->bits <= 8 && f->group_tokens && f->group_dims),
                 "codes of %u bits in groups of %u x %u", f->bits, f->group_tokens, f->group_dims);
     SOQ__EXPECT(c->kit, f->kind != SOQ_FORMAT_E4M3 || f->bits == 8, "E4M3 codes of %u bits", f->bits);

@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/size.h"
 #include "cli/json_out.h"
 #include "cli/load.h"
 #include "cli/out.h"
-#include "cli/stats.h"
 #include "config/settings.h"
 #include "engine/draft.h"
 #include "kv/promise.h"
@@ -129,7 +129,7 @@ static int load_plugins(struct kvcalc *k, struct soq_error *err)
     if (!rc)
         rc = soq__policies_init(&k->policies, &p, err);
     if (!rc)
-        rc = soq__codecs_init(&k->codecs, &p, &k->policies, err);
+        rc = soq__codecs_init(&k->codecs, &p, err);
     if (!rc && p.lossy)
         rc = soq__drafting_check_policies(&k->policies, err);
     soq__layer_rules_done(&layers);
@@ -164,18 +164,12 @@ static const char *codec_name(const struct kvcalc *k, const char *key)
     return soq__codec_setting(k->runtime->settings, "kv", key);
 }
 
-/* Of a group's block, as it is in the end. */
-static uint64_t final_bytes(const struct soq__kv_group_layout *g)
-{
-    return g->packs ? g->packed_bytes : g->block_bytes;
-}
-
 static uint64_t bytes_per_token(const struct kvcalc *k)
 {
     uint64_t bytes = 0;
 
     for (uint32_t g = 0; g < k->layout.n_groups; g++)
-        bytes += final_bytes(&k->layout.groups[g]);
+        bytes += soq__kv_final_bytes(&k->layout.groups[g]);
     return bytes / k->layout.block_tokens;
 }
 
@@ -186,7 +180,7 @@ static double bits_per_number(const struct kvcalc *k, const struct soq__kv_group
 
     for (uint32_t i = 0; i < g->n_planes; i++)
         width += g->planes[i].width;
-    return 8 * (double)final_bytes(g) / ((double)k->layout.block_tokens * g->n_layers * g->n_heads * (double)width);
+    return 8 * (double)soq__kv_final_bytes(g) / ((double)k->layout.block_tokens * g->n_layers * g->n_heads * (double)width);
 }
 
 /* Bytes of a sequence that is all prompt. */
@@ -245,7 +239,7 @@ static void print_group(const struct kvcalc *k, uint32_t g, uint32_t n)
     if (group->n_heads < k->layout.n_heads)
         soq__out_printf("%u of %u heads, ", group->n_heads, k->layout.n_heads);
     soq__out_printf("%llu bytes per token (%.3g bits per number), ",
-                    (unsigned long long)(final_bytes(group) / k->layout.block_tokens), bits_per_number(k, group));
+                    (unsigned long long)(soq__kv_final_bytes(group) / k->layout.block_tokens), bits_per_number(k, group));
     if (group->packs)
         soq__out_printf("%llu until packed, every %u tokens, %u before stay, ",
                         (unsigned long long)(group->block_bytes / k->layout.block_tokens), group->grid, group->residual);
@@ -293,10 +287,10 @@ static int print_json(const struct kvcalc *k)
             groups,
             json_pack("{ss sI sI sI sI sI sf ss ss ss*}", "view", group->view == SOQ__KV_LOSSY ? "lossy" : "full", "layers",
                       (json_int_t)group->n_layers, "heads", (json_int_t)group->n_heads, "window", (json_int_t)group->window,
-                      "bytes_per_token", (json_int_t)(final_bytes(group) / k->layout.block_tokens), "plain_bytes_per_token",
-                      (json_int_t)(group->block_bytes / k->layout.block_tokens), "bits_per_number", bits_per_number(k, group),
-                      "codec_k", k->codecs.kv[group->codecs.key].name, "codec_v", k->codecs.kv[group->codecs.value].name,
-                      "policy", ruled ? k->policies.kv[group->policy].name : NULL));
+                      "bytes_per_token", (json_int_t)(soq__kv_final_bytes(group) / k->layout.block_tokens),
+                      "plain_bytes_per_token", (json_int_t)(group->block_bytes / k->layout.block_tokens), "bits_per_number",
+                      bits_per_number(k, group), "codec_k", k->codecs.kv[group->codecs.key].name, "codec_v",
+                      k->codecs.kv[group->codecs.value].name, "policy", ruled ? k->policies.kv[group->policy].name : NULL));
     }
     for (size_t i = 0; i < k->n_lengths; i++) {
         struct forecast f = forecast(k, k->lengths[i]);

@@ -1,4 +1,4 @@
-/* Codecs: instances, the model's shape, what they do not go with. */
+/* Codecs: instances, the model's shape. */
 #include "engine/codecs.h"
 
 #include <string.h>
@@ -12,11 +12,6 @@ const char *soq__codec_setting(const struct soq__settings *settings, const char 
     const char *name = soq__settings_string(settings, section, key);
 
     return *name ? name : soq__settings_string(settings, section, "codec");
-}
-
-static const char *section_of(enum soq__kv_view view)
-{
-    return view == SOQ__KV_FULL ? "kv" : "draft";
 }
 
 /* ---- The model ----------------------------------------------------------------------------------------------------------- */
@@ -77,7 +72,7 @@ static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p
 {
     const char *key = part == SOQ__LAYER_CODEC_K ? "codec_k" : "codec_v";
     const struct soq__layer_rule *rule = view == SOQ__KV_FULL ? p->layers->of[part][layer] : NULL;
-    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, section_of(view), key);
+    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, soq__kv_section(view), key);
     bool windowed = soq__layer_is_windowed(p->hparams, layer);
     uint32_t i = 0;
     int rc = 0;
@@ -92,44 +87,15 @@ static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p
     if (rc && rule)
         soq__layer_rule_blame(rule, err);
     else if (rc)
-        soq__fail_prefix(err, "[%s] %s = %s", section_of(view), key, words);
-    return rc;
-}
-
-/* ---- What does not go together ------------------------------------------------------------------------------------------- */
-
-static int check_codec(const struct soq__kv_codec *codec, const struct soq__kv_policy *policy, uint32_t layer,
-                       struct soq_error *err)
-{
-    if (!(codec->ops->traits & SOQ_CODEC_NEEDS_POSITIONS) || !soq__kv_selects(policy))
-        return 0;
-    return soq__fail(err, SOQ_EUNSUPPORTED,
-                     "[%s] codec = %s with policy = %s: layer %u: the codec must know the position of every entry, and those "
-                     "that the policy selects stand anywhere; use another codec, or the policy full, window or streaming",
-                     section_of(policy->view), codec->name, policy->name, layer);
-}
-
-static int check_layer(const struct soq__codecs *cs, const struct soq__policies *policies, enum soq__kv_view view,
-                       uint32_t layer, uint32_t n_heads, struct soq_error *err)
-{
-    const struct soq__kv_codec_pair *pair = &cs->of_layer[view][layer];
-    int rc = 0;
-
-    for (uint32_t h = 0; !rc && h < n_heads; h++) {
-        const struct soq__kv_policy *policy = &policies->kv[policies->of[view][(size_t)layer * n_heads + h]];
-
-        rc = check_codec(&cs->kv[pair->key], policy, layer, err);
-        if (!rc)
-            rc = check_codec(&cs->kv[pair->value], policy, layer, err);
-    }
+        soq__fail_prefix(err, "[%s] %s = %s", soq__kv_section(view), key, words);
     return rc;
 }
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
 
 /* Policies leave layers with a window of the model's own alone, and the lossy view has nothing of its own there. */
-static int init_layer(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
-                      enum soq__kv_view view, uint32_t layer, struct soq_error *err)
+static int init_layer(struct soq__codecs *cs, const struct soq__policies_params *p, enum soq__kv_view view, uint32_t layer,
+                      struct soq_error *err)
 {
     bool windowed = soq__layer_is_windowed(p->hparams, layer);
     struct soq__kv_codec_pair *pair = &cs->of_layer[view][layer];
@@ -142,11 +108,10 @@ static int init_layer(struct soq__codecs *cs, const struct soq__policies_params 
     rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_K, &pair->key, err);
     if (!rc)
         rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_V, &pair->value, err);
-    return rc || windowed ? rc : check_layer(cs, policies, view, layer, p->hparams->n_kv_heads, err);
+    return rc;
 }
 
-int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *p, const struct soq__policies *policies,
-                     struct soq_error *err)
+int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *p, struct soq_error *err)
 {
     uint32_t n_layers = p->hparams->n_layers;
     int n_views = p->lossy ? 2 : 1, rc = 0;
@@ -161,7 +126,7 @@ int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *
         rc = shape_init(&cs->shapes[windowed], p, windowed, err);
     for (int view = 0; view < n_views; view++)
         for (uint32_t l = 0; !rc && l < n_layers; l++)
-            rc = init_layer(cs, p, policies, (enum soq__kv_view)view, l, err);
+            rc = init_layer(cs, p, (enum soq__kv_view)view, l, err);
     return rc;
 }
 

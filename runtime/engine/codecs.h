@@ -25,10 +25,8 @@ struct soq__codecs {
     struct soq__codec_shape shapes[2];                  /* by `windowed` */
 };
 
-/* Initialises the codecs and tells them the model; refuses those that do not go with the policies. Needs done() even if it
- * fails. */
-int soq__codecs_init(struct soq__codecs *codecs, const struct soq__policies_params *params,
-                     const struct soq__policies *policies, struct soq_error *err);
+/* Initialises the codecs and tells them the model. Needs done() even if it fails. */
+int soq__codecs_init(struct soq__codecs *codecs, const struct soq__policies_params *params, struct soq_error *err);
 void soq__codecs_done(struct soq__codecs *codecs);
 
 /* codec_k or codec_v of [kv] or [draft], which is codec unless it says more. */

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "config/settings.h"
 #include "engine/jobs.h"
 #include "engine/speculate.h"
@@ -59,8 +60,7 @@ int soq__drafting_check_policies(const struct soq__policies *policies, struct so
         const char *problem = policy_problem(p);
 
         if (problem)
-            return soq__fail(err, SOQ_EUNSUPPORTED, "[%s] policy = %s: %s", p->view == SOQ__KV_FULL ? "kv" : "draft", p->name,
-                             problem);
+            return soq__fail(err, SOQ_EUNSUPPORTED, "[%s] policy = %s: %s", soq__kv_section(p->view), p->name, problem);
     }
     return 0;
 }
@@ -76,6 +76,54 @@ int soq__drafting_check(const struct soq__engine *e, struct soq_error *err)
             "sampler, or drafter = none",
             e->sampler.plugin->name);
     return soq__drafting_check_policies(&e->policies, err);
+}
+
+/* As long as the lossy view holds about what the full one does drafts cost what they save. */
+static bool is_worth_it(uint64_t full, uint64_t lossy)
+{
+    return lossy < full - full / 4;
+}
+
+/* Whether the lossy view keeps everything, and in hardly fewer bytes. */
+static bool is_never_worth_it(const struct soq__engine *e)
+{
+    const struct soq__kv_layout *layout = &e->layout;
+    uint64_t bytes[SOQ__KV_VIEWS] = {0};
+
+    for (uint32_t g = 0; g < layout->n_groups; g++) {
+        const struct soq__kv_group_layout *group = &layout->groups[g];
+
+        if (group->policy != SOQ__KV_NO_POLICY && !soq__kv_keeps_all(&e->policies.kv[group->policy]))
+            return false;
+    }
+    for (uint32_t i = 0; i < SOQ__KV_VIEWS * layout->n_layers; i++) {
+        uint32_t n;
+        const struct soq__kv_part *part = soq__kv_parts(layout, i / layout->n_layers, i % layout->n_layers, &n);
+
+        for (; n--; part++)
+            bytes[i / layout->n_layers] +=
+                soq__kv_final_bytes(&layout->groups[part->group]) / layout->groups[part->group].n_layers;
+    }
+    return !is_worth_it(bytes[SOQ__KV_FULL], bytes[SOQ__KV_LOSSY]);
+}
+
+void soq__drafting_warn(const struct soq__engine *e)
+{
+    for (uint32_t i = 0; e->drafting.on && i < e->policies.n; i++) {
+        const struct soq__kv_policy *p = &e->policies.kv[i];
+
+        if (soq__kv_selects(p) && p->plan.every == 1)
+            soq__log(SOQ_LOG_WARN,
+                     "[decoding] drafter = self drafts nothing: [draft] policy = %s selects behind every token, so a step has "
+                     "room for one; give it an `every` of 2 or more, or set drafter = none",
+                     p->name);
+    }
+    if (e->drafting.on && e->drafting.adapts && is_never_worth_it(e))
+        soq__log(SOQ_LOG_WARN,
+                 "[decoding] drafter = self drafts nothing: the view of [draft] keeps all of a context of %u tokens, in hardly "
+                 "fewer bytes than that of [kv]; give [draft] a smaller capacity or another codec, or set draft_tokens, or "
+                 "drafter = none",
+                 e->context);
 }
 
 /* ---- A request ----------------------------------------------------------------------------------------------------------- */
@@ -114,19 +162,14 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* As long as the lossy view holds about what the full one does drafts cost what they save. */
-static bool is_worth_it(const struct soq__job *job)
-{
-    uint64_t full = soq__kv_view_bytes(&job->seq->kv, SOQ__KV_FULL), lossy = soq__kv_view_bytes(&job->seq->kv, SOQ__KV_LOSSY);
-
-    return lossy < full - full / 4;
-}
-
 uint32_t soq__drafts_wanted(const struct soq__engine *e, const struct soq__job *job)
 {
-    uint32_t most = soq__kv_max_rows(&job->seq->kv) - 1, left = job->max_tokens - job->n_generated - 1;
+    const struct soq__kv_seq *kv = &job->seq->kv;
+    uint32_t most = soq__kv_max_rows(kv) - 1, left = job->max_tokens - job->n_generated - 1;
 
-    if (!e->drafting.on || job->forced || (e->drafting.adapts && !is_worth_it(job)))
+    if (!e->drafting.on || job->forced)
+        return 0;
+    if (e->drafting.adapts && !is_worth_it(soq__kv_view_bytes(kv, SOQ__KV_FULL), soq__kv_view_bytes(kv, SOQ__KV_LOSSY)))
         return 0;
     return min_u32(job->n_wanted, min_u32(most, left));
 }

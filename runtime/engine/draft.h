@@ -15,6 +15,8 @@ void soq__drafting_init(struct soq__engine *engine, const struct soq__settings *
 /* Refuses what it does not go with: samplers and policies, policies alone. */
 int soq__drafting_check_policies(const struct soq__policies *policies, struct soq_error *err);
 int soq__drafting_check(const struct soq__engine *engine, struct soq_error *err);
+/* Tells the user where nothing will ever be drafted, whatever comes, and what to change; once the layout is there. */
+void soq__drafting_warn(const struct soq__engine *engine);
 /* Whether this request can be drafted for, and room for it. */
 int soq__drafts_open(struct soq__engine *engine, struct soq__job *job, struct soq_error *err);
 void soq__drafts_close(struct soq__job *job);

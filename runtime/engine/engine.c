@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/size.h"
 #include "config/settings.h"
 #include "model/fingerprint.h"
 
@@ -53,18 +54,12 @@ static int init_strategies(struct soq__engine *e, const struct soq__engine_param
     if (!rc)
         rc = soq__policies_init(&e->policies, &params, err);
     if (!rc)
-        rc = soq__codecs_init(&e->codecs, &params, &e->policies, err);
+        rc = soq__codecs_init(&e->codecs, &params, err);
     soq__layer_rules_done(&layers);
     return rc ? rc : soq__drafting_check(e, err);
 }
 
 /* ---- KV cache -------------------------------------------------------------------------------------------------------- */
-
-/* A block as it is in the end. */
-static uint64_t final_bytes(const struct soq__kv_group_layout *g)
-{
-    return g->packs ? g->packed_bytes : g->block_bytes;
-}
 
 /* Of all blocks that a sequence takes, the bytes that lie in the memory of instance i. */
 static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
@@ -73,7 +68,7 @@ static uint64_t block_bytes_at(const struct soq__engine *e, uint32_t i)
 
     for (uint32_t g = 0; g < e->layout.n_groups; g++)
         if (e->exec.instances[e->layout.groups[g].owner].memory == i)
-            bytes += final_bytes(&e->layout.groups[g]);
+            bytes += soq__kv_final_bytes(&e->layout.groups[g]);
     return bytes;
 }
 
@@ -85,7 +80,7 @@ static uint64_t kv_limit(const struct soq__engine *e, const struct soq__settings
     if (given)
         return given;
     for (uint32_t g = 0; g < e->layout.n_groups; g++)
-        all += final_bytes(&e->layout.groups[g]);
+        all += soq__kv_final_bytes(&e->layout.groups[g]);
     for (uint32_t i = 0; i < e->exec.n_instances; i++) {
         uint64_t bytes = block_bytes_at(e, i), free_bytes = e->exec.choices[i].devices[0].memory_free;
 
@@ -203,8 +198,8 @@ static int wants_prefixes(const struct soq__engine *e, const struct soq__setting
 
         keeps_all = keeps_all && !p->plan.needs && !p->plan.window && !p->ops->state_size;
         if (choice == ON && hit_problem(p))
-            return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] prefix_cache = on with policy = %s: %s; use auto or off", p->name,
-                             hit_problem(p));
+            return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] prefix_cache = on with [%s] policy = %s: %s; use auto or off",
+                             soq__kv_section(p->view), p->name, hit_problem(p));
     }
     *out = choice == ON || (choice == AUTO && keeps_all && !has_residual);
     return 0;
@@ -234,9 +229,10 @@ static int init_preemption(struct soq__engine *e, const struct soq__settings *se
 
     for (uint32_t i = 0; i < e->policies.n; i++) {
         if (choice == RECOMPUTE && soq__kv_selects(&e->policies.kv[i]))
-            return soq__fail(err, SOQ_EUNSUPPORTED,
-                             "[kv] preempt = recompute with policy = %s: what it evicted cannot be computed again; use swap",
-                             e->policies.kv[i].name);
+            return soq__fail(
+                err, SOQ_EUNSUPPORTED,
+                "[kv] preempt = recompute with [%s] policy = %s: what it evicted cannot be computed again; use swap",
+                soq__kv_section(e->policies.kv[i].view), e->policies.kv[i].name);
         is_exact = is_exact && !soq__kv_selects(&e->policies.kv[i]);
     }
     if (choice == RECOMPUTE && !is_exact)
@@ -379,9 +375,11 @@ int soq__engine_create(const struct soq__engine_params *p, struct soq__engine **
         soq__engine_free(e);
         return rc;
     }
-    if (!p->place_only)
-        soq__log(SOQ_LOG_INFO, "%s: up to %u sequences of %u tokens; the KV cache takes up to %.1f MiB",
-                 soq__gguf_path(e->model->gguf), e->max_sequences, e->context, (double)e->kv.budget.limit / (1 << 20));
+    if (!p->place_only) {
+        soq__drafting_warn(e);
+        soq__log(SOQ_LOG_INFO, "%s: up to %u sequences of %u tokens; the KV cache takes up to %s",
+                 soq__gguf_path(e->model->gguf), e->max_sequences, e->context, SOQ__SIZE(e->kv.budget.limit));
+    }
     *out = e;
     return 0;
 }

@@ -72,7 +72,7 @@ static void write_layers(const struct soq__engine *e, enum soq__kv_view view, st
         const uint32_t *of = e->policies.of[view] + (size_t)l * n_heads;
 
         soq__buf_printf(out, " %u", of[0]);
-        for (uint32_t h = 1; h < n_heads && e->policies.n_heads[of[0]] < n_heads; h++)
+        for (uint32_t h = 1; h < n_heads && e->policies.kv[of[0]].n_heads < n_heads; h++)
             soq__buf_printf(out, "/%u", of[h]);
     }
 }
@@ -81,9 +81,10 @@ int soq__identity_write(const struct soq__engine *e, struct soq_buf *out, struct
 {
     soq__buf_puts(out, "model = ");
     write_hash(&e->fingerprint, out);
-    soq__buf_printf(out, "\nblock_tokens = %u\npacked every = %u", e->layout.block_tokens, e->layout.grid);
+    soq__buf_printf(out, "\nblock_tokens = %u", e->layout.block_tokens);
     for (uint32_t view = 0; view < e->layout.n_views; view++)
         write_codecs(e, view, out);
+    soq__buf_printf(out, "\npacked every = %u", e->layout.grid); /* behind the codecs: theirs is the difference to tell */
     for (uint32_t i = 0; i < e->policies.n; i++) {
         soq__buf_puts(out, "\npolicy = ");
         write_plugin(&e->policies.roles[i], out);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "engine/place.h"
 
 /* ---- Values -------------------------------------------------------------------------------------------------------------- */
@@ -20,7 +21,7 @@ static const struct {
     {"codec_k:", "a codec for keys", 1u << SOQ__LAYER_CODEC_K},
     {"codec_v:", "a codec for values", 1u << SOQ__LAYER_CODEC_V},
 };
-enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+enum { N_KINDS = sizeof kinds / sizeof kinds[0], WORD_MAX = 32 };
 
 /* The kind that a word names; N_KINDS: it is an option. */
 static size_t kind_of(const char *word)
@@ -188,6 +189,11 @@ static int read_key(struct soq__layer_rules *rules, const struct soq__layer_rule
 
 /* ---- All ----------------------------------------------------------------------------------------------------------------- */
 
+static void blame(const struct soq__layer_rule *rule, struct soq_error *err)
+{
+    soq__fail_prefix(err, "[kv.layers] %s = %s", rule->key, rule->value);
+}
+
 static size_t count_keys(const struct soq__settings *settings)
 {
     const struct soq__setting *s;
@@ -229,7 +235,7 @@ int soq__layer_rules_init(struct soq__layer_rules *rules, const struct soq__sett
         if (!rc)
             rc = read_key(rules, rule, err);
         if (rc)
-            soq__layer_rule_blame(rule, err);
+            blame(rule, err);
     }
     return rc;
 }
@@ -253,8 +259,31 @@ const struct soq__layer_rule *soq__layer_rules_policy(const struct soq__layer_ru
     return rule ? rule : rules->of[SOQ__LAYER_POLICY][layer];
 }
 
+/* The first word of a value that names no kind but looks like one, and that kind; NULL: there is none. */
+static const char *misspelt_kind(const char *value, char word[WORD_MAX])
+{
+    static const char *const names[N_KINDS] = {"policy", "codec", "codec_k", "codec_v"};
+    const char *near = NULL;
+
+    while (!near && *(value += strspn(value, " \t"))) {
+        size_t n = strcspn(value, ": \t");
+
+        if (kind_of(value) == N_KINDS && n < WORD_MAX) {
+            memcpy(word, value, n);
+            word[n] = '\0';
+            near = soq__nearest(word, names, N_KINDS);
+        }
+        value += strcspn(value, " \t");
+    }
+    return near;
+}
+
 void soq__layer_rule_blame(const struct soq__layer_rule *rule, struct soq_error *err)
 {
-    if (rule)
-        soq__fail_prefix(err, "[kv.layers] %s = %s", rule->key, rule->value);
+    char word[WORD_MAX];
+    const char *near = misspelt_kind(rule->value, word);
+
+    if (near)
+        soq__fail_prefix(err, "%s was taken for an option; did you mean %s:NAME?", word, near);
+    blame(rule, err);
 }

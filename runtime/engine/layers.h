@@ -35,7 +35,7 @@ int soq__layer_rules_init(struct soq__layer_rules *rules, const struct soq__sett
 void soq__layer_rules_done(struct soq__layer_rules *rules);
 /* Who gives a kv head its policy: a rule for it, else one for its layer; NULL: none, so [kv] does. */
 const struct soq__layer_rule *soq__layer_rules_policy(const struct soq__layer_rules *rules, uint32_t layer, uint32_t head);
-/* Says which key the message is about; rule may be NULL. */
+/* Says which key the message is about, and where a word of it may be misspelt. */
 void soq__layer_rule_blame(const struct soq__layer_rule *rule, struct soq_error *err);
 
 #endif

@@ -113,7 +113,7 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
                            struct soq__net_layer *l, struct soq_error *err)
 {
     const struct soq__hparams *hp = &p->model->hparams;
-    const char *section = view == SOQ__KV_FULL ? "kv" : "draft";
+    const char *section = soq__kv_section(view);
     struct soq_op_desc desc = attention_of(p, view, layer);
     struct soq__kv_group_layout stored = {0};
     uint32_t head = 0;

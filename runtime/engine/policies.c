@@ -96,7 +96,6 @@ static int add_policy(struct soq__policies *ps, const struct soq__policies_param
     if (rc)
         return rc;
     ps->words[i] = soq__strdup(words);
-    ps->n_heads[i] = n_heads;
     if (!ps->words[i])
         rc = soq__fail(err, SOQ_ENOMEM, "out of memory");
     if (!rc && *text.options)
@@ -107,8 +106,12 @@ static int add_policy(struct soq__policies *ps, const struct soq__policies_param
     if (!rc)
         rc = soq__policy_plan(role, &shape, &plan, err);
     if (!rc)
-        ps->kv[i] = (struct soq__kv_policy){
-            .ops = role->plugin->ops.kv_policy, .self = role->self, .plan = plan, .name = role->plugin->name, .view = view};
+        ps->kv[i] = (struct soq__kv_policy){.ops = role->plugin->ops.kv_policy,
+                                            .self = role->self,
+                                            .plan = plan,
+                                            .name = role->plugin->name,
+                                            .view = view,
+                                            .n_heads = n_heads};
     soq__role_text_done(&text);
     return rc;
 }
@@ -120,7 +123,7 @@ static int policy_of(struct soq__policies *ps, const struct soq__policies_params
     uint32_t i = 0;
     int rc = 0;
 
-    while (i < ps->n && (ps->n_heads[i] != n_heads || strcmp(ps->words[i], words) != 0))
+    while (i < ps->n && (ps->kv[i].n_heads != n_heads || strcmp(ps->words[i], words) != 0))
         i++;
     if (i == SOQ__KV_POLICIES_MAX)
         rc = soq__fail(err, SOQ_ELIMIT,
@@ -138,7 +141,7 @@ static int policy_of(struct soq__policies *ps, const struct soq__policies_params
 static int blame_section(enum soq__kv_view view, const char *words, int rc, struct soq_error *err)
 {
     if (rc)
-        soq__fail_prefix(err, "[%s] policy = %s", view == SOQ__KV_FULL ? "kv" : "draft", words);
+        soq__fail_prefix(err, "[%s] policy = %s", soq__kv_section(view), words);
     return rc;
 }
 
@@ -146,7 +149,7 @@ static int blame_section(enum soq__kv_view view, const char *words, int rc, stru
 static int standard_of(struct soq__policies *ps, const struct soq__policies_params *p, enum soq__kv_view view,
                        uint32_t *index_out, struct soq_error *err)
 {
-    const char *words = soq__settings_string(p->settings, view == SOQ__KV_FULL ? "kv" : "draft", "policy");
+    const char *words = soq__settings_string(p->settings, soq__kv_section(view), "policy");
 
     return blame_section(view, words, policy_of(ps, p, view, words, p->hparams->n_kv_heads, index_out, err), err);
 }

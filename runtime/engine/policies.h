@@ -26,7 +26,6 @@ struct soq__policies {
     struct soq__role_instance roles[SOQ__KV_POLICIES_MAX];
     struct soq__settings *overlays[SOQ__KV_POLICIES_MAX]; /* [kv.NAME] with an override's options in it; NULL: the settings */
     char *words[SOQ__KV_POLICIES_MAX];                    /* "NAME key:value ..." */
-    uint32_t n_heads[SOQ__KV_POLICIES_MAX];               /* kv heads of each of its layers that it rules */
     struct soq__kv_policy kv[SOQ__KV_POLICIES_MAX];       /* as the cache takes them, with their plans */
     uint32_t n;                                           /* the first is that of [kv] */
     uint32_t *of[SOQ__KV_VIEWS];                          /* [n_layers][n_kv_heads] index; owned; NULL: there is no such view */

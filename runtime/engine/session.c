@@ -107,7 +107,8 @@ static int check_policies(const struct soq__engine *e, struct soq_error *err)
 {
     for (uint32_t i = 0; i < e->policies.n; i++)
         if (e->policies.kv[i].ops->traits & SOQ_POLICY_NO_SAVE)
-            return soq__fail(err, SOQ_EUNSUPPORTED, "[kv] policy = %s: its sequences cannot be saved", e->policies.kv[i].name);
+            return soq__fail(err, SOQ_EUNSUPPORTED, "[%s] policy = %s: its sequences cannot be saved",
+                             soq__kv_section(e->policies.kv[i].view), e->policies.kv[i].name);
     return 0;
 }
 

@@ -63,7 +63,7 @@ static int ask(struct soq__kv_seq *seq, const struct soq__kv_policy *policy, uin
     if (!rc)
         rc = check_ranges(c, policy, n_ranges, n, err);
     if (rc) {
-        soq__fail_prefix(err, "[kv] policy = %s: at %u tokens", policy->name, n);
+        soq__fail_prefix(err, "[%s] policy = %s: at %u tokens", soq__kv_section(policy->view), policy->name, n);
         return rc;
     }
     from = !n_ranges || c->ranges[n_ranges - 1].last < n ? n : c->ranges[n_ranges - 1].first;

@@ -65,8 +65,8 @@ static void take_grid(struct soq__kv_group_layout *g, const struct soq__kv_layou
     g->residual = residual > g->residual ? residual : g->residual;
 }
 
-static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq_kv_plane_role role,
-                     uint32_t layer, const struct soq__kv_codec *codec, struct soq_error *err)
+static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq__kv_view view,
+                     enum soq_kv_plane_role role, uint32_t layer, const struct soq__kv_codec *codec, struct soq_error *err)
 {
     struct soq_kv_plane *plane = &g->packed[g->n_planes];
     struct soq_kv_tile tile = {
@@ -93,7 +93,7 @@ static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout
     if (problem)
         rc = soq__fail(err, SOQ_EINVAL, "%s", problem);
     if (rc) {
-        soq__fail_prefix(err, "[kv] codec_%c = %s", role == SOQ_PLANE_KEY ? 'k' : 'v', codec->name);
+        soq__fail_prefix(err, "[%s] codec_%c = %s", soq__kv_section(view), role == SOQ_PLANE_KEY ? 'k' : 'v', codec->name);
         return rc;
     }
     g->coders[g->n_planes] = (struct soq_kv_coder){.struct_size = sizeof g->coders[0], .ops = codec->ops, .self = codec->self};
@@ -118,8 +118,8 @@ int soq__kv_planes_init(struct soq__kv_group_layout *g, const struct soq__kv_lay
 
     g->codecs = codecs_of(p, view, layer);
     g->n_planes = 0;
-    rc = plane_add(g, p, SOQ_PLANE_KEY, layer, &p->codecs[g->codecs.key], err);
-    return rc ? rc : plane_add(g, p, SOQ_PLANE_VALUE, layer, &p->codecs[g->codecs.value], err);
+    rc = plane_add(g, p, view, SOQ_PLANE_KEY, layer, &p->codecs[g->codecs.key], err);
+    return rc ? rc : plane_add(g, p, view, SOQ_PLANE_VALUE, layer, &p->codecs[g->codecs.value], err);
 }
 
 /* ---- Groups -------------------------------------------------------------------------------------------------------------- */
@@ -187,16 +187,6 @@ static bool is_like(const struct soq__kv_group_layout *g, const struct key *key)
            g->first_head == key->first_head && g->n_heads == key->n_heads;
 }
 
-/* Heads of the layer under the same policy as the key's. */
-static uint32_t count_ruled(const struct soq__kv_layout_params *p, struct key key, uint32_t layer)
-{
-    uint32_t n = 0;
-
-    for (uint32_t h = 0; h < p->hparams->n_kv_heads; h++)
-        n += key.policy == SOQ__KV_NO_POLICY || head_policy(p, key.view, layer, h) == key.policy;
-    return n;
-}
-
 /* The group of the same heads of earlier layers; n_groups if it is the first, or must stay alone. */
 static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key)
 {
@@ -207,6 +197,24 @@ static uint32_t group_like(const struct soq__kv_layout *layout, const struct soq
     while (g < layout->n_groups && (layout->groups[g].view != key.view || !is_like(&layout->groups[g], &key)))
         g++;
     return g;
+}
+
+/* Survivors of a selection stand anywhere. */
+static int check_positions(const struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p,
+                           const struct soq__kv_policy *policy, uint32_t layer, struct soq_error *err)
+{
+    for (uint32_t i = 0; policy && soq__kv_selects(policy) && i < g->n_planes; i++) {
+        bool key = g->packed[i].role == SOQ_PLANE_KEY;
+
+        if (g->coders[i].ops->traits & ~g->packed[i].format.waived & SOQ_CODEC_NEEDS_POSITIONS)
+            return soq__fail(err, SOQ_EUNSUPPORTED,
+                             "[%s] codec_%c = %s with policy = %s: layer %u: the codec must know the position of every entry, "
+                             "and those that the policy selects stand anywhere; use another codec or other options of it, or "
+                             "the policy full, window or streaming",
+                             soq__kv_section(policy->view), key ? 'k' : 'v',
+                             p->codecs[key ? g->codecs.key : g->codecs.value].name, policy->name, layer);
+    }
+    return 0;
 }
 
 static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct key key, uint32_t layer,
@@ -221,7 +229,6 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
         .view = key.view,
         .owner = key.owner,
         .policy = key.policy,
-        .n_ruled = count_ruled(p, key, layer),
         .is_split = splits_layers(policy) || key.n_heads < p->hparams->n_kv_heads,
         .first_head = key.first_head,
         .n_heads = key.n_heads,
@@ -235,25 +242,24 @@ static int group_add(struct soq__kv_layout *layout, const struct soq__kv_layout_
     rc = soq__kv_planes_init(g, p, key.view, layer, err);
     for (uint32_t i = 0; i < g->n_planes; i++)
         g->planes[i].heads = g->packed[i].heads = key.n_heads;
-    return rc;
+    return rc ? rc : check_positions(g, p, policy, layer, err);
 }
 
 /* Where the lossy view has the same of a layer as the full one: the same parts. */
-static bool share_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, enum soq__kv_view view,
-                        uint32_t layer, uint32_t *at)
+static bool share_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, uint32_t layer, uint32_t *at)
 {
     uint32_t n;
     const struct soq__kv_part *parts = soq__kv_parts(layout, SOQ__KV_FULL, layer, &n);
 
-    for (uint32_t i = 0; i < n && view != SOQ__KV_FULL; i++) {
-        struct key key = key_of(p, view, layer, parts[i].first_head);
+    for (uint32_t i = 0; i < n; i++) {
+        struct key key = key_of(p, SOQ__KV_LOSSY, layer, parts[i].first_head);
 
         if (!is_like(&layout->groups[parts[i].group], &key))
             return false;
     }
-    for (uint32_t i = 0; i < n && view != SOQ__KV_FULL; i++)
+    for (uint32_t i = 0; i < n; i++)
         layout->parts[(*at)++] = parts[i];
-    return view != SOQ__KV_FULL;
+    return true;
 }
 
 /* Enters a layer: into the groups of its like, or into new ones. */
@@ -263,7 +269,7 @@ static int add_layer(struct soq__kv_layout *layout, const struct soq__kv_layout_
     uint32_t *first = &layout->first_part[view * layout->n_layers + layer];
 
     first[1] = first[0];
-    if (share_layer(layout, p, view, layer, &first[1]))
+    if (view == SOQ__KV_LOSSY && share_layer(layout, p, layer, &first[1]))
         return 0;
     for (uint32_t head = 0; head < p->hparams->n_kv_heads;) {
         struct key key = key_of(p, view, layer, head);
@@ -316,9 +322,9 @@ static int choose_grid(struct soq__kv_layout *layout, const struct soq__kv_layou
             if (f->kind != SOQ_FORMAT_PLAIN && layout->grid % grid_of(f, p))
                 return soq__fail(
                     err, SOQ_EINVAL,
-                    "[kv] codec: layer %u packs blocks every %u tokens, and something else does every %u, which is "
+                    "[%s] codec: layer %u packs blocks every %u tokens, and something else does every %u, which is "
                     "no multiple of it; change pack_grid or the options of the codecs",
-                    g->layers[0], grid_of(f, p), layout->grid);
+                    soq__kv_section(g->view), g->layers[0], grid_of(f, p), layout->grid);
         }
         g->grid = g->packs ? layout->grid : 0;
     }

@@ -30,7 +30,6 @@ struct soq__kv_group_layout {
     enum soq__kv_view view; /* a group of the full one may serve the lossy one, too */
     uint32_t owner;         /* whoever computes the attention of its layers, as the caller numbers them */
     uint32_t policy;        /* index, or SOQ__KV_NO_POLICY */
-    uint32_t n_ruled;       /* kv heads of each layer under it, in this group and in others */
     struct soq__kv_codec_pair codecs;
     uint32_t pool, packed_pool; /* indices; the second where it packs */
     bool is_split;              /* one of many that could be one */
@@ -46,6 +45,12 @@ struct soq__kv_group_layout {
     uint32_t grid, residual; /* where it packs, in entries: multiples of block_tokens; the grid is the layout's */
     uint64_t block_bytes, packed_bytes;
 };
+
+/* Bytes of a block as it is in the end. */
+static inline uint64_t soq__kv_final_bytes(const struct soq__kv_group_layout *g)
+{
+    return g->packs ? g->packed_bytes : g->block_bytes;
+}
 
 static inline bool soq__kv_uses_pool(const struct soq__kv_group_layout *g, uint32_t pool)
 {

@@ -16,13 +16,20 @@ enum soq__kv_view {
 };
 #define SOQ__KV_VIEWS 2
 
+/* What configures a view: "kv" or "draft". */
+static inline const char *soq__kv_section(enum soq__kv_view view)
+{
+    return view == SOQ__KV_FULL ? "kv" : "draft";
+}
+
 struct soq__kv_policy {
     const struct soq_kv_policy_ops *ops;
     void *self;
     struct soq_kv_plan plan;
     const char *name; /* for messages */
     enum soq__kv_view view;
-    size_t state_at; /* of its part of a sequence's policy state; the cache's */
+    uint32_t n_heads; /* kv heads of each of its layers that it rules */
+    size_t state_at;  /* of its part of a sequence's policy state; the cache's */
 };
 
 static inline bool soq__kv_selects(const struct soq__kv_policy *p)

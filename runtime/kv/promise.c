@@ -2,6 +2,7 @@
 #include "kv/promise.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "kv/internal.h"
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -146,21 +147,22 @@ static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, 
 {
     const struct soq__kv_group_layout *layout = &params->layout->groups[g];
     const struct soq__kv_seq *seq = params->seq;
+    const struct soq__kv_policy *policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &params->policies[layout->policy];
     struct selecting s = {
         .params = params,
         .group = layout,
         .packed = packed,
-        .policy = layout->policy == SOQ__KV_NO_POLICY ? NULL : &params->policies[layout->policy],
+        .policy = policy,
         .layer = layout->layers[0],
-        .n_heads = layout->n_ruled,
+        .n_heads = policy ? policy->n_heads : 0,
         .base = seq ? seq->groups[g].base : 0,
         .n = seq ? seq->n_committed : 0,
     };
     bool has_prompt = params->n_prompt > s.n;
 
-    s.is_split = s.policy && s.policy->plan.needs & SOQ_NEED_HEAD_BUDGETS && s.n_heads > 1;
+    s.is_split = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS && s.n_heads > 1;
 
-    if (!s.policy || !soq__kv_selects(s.policy)) {
+    if (!policy || !soq__kv_selects(policy)) {
         uint32_t n = max_u32(params->n_prompt, s.n), blocks = masked_of_class(params, layout, packed, n, false);
 
         need->prompt += blocks;
@@ -278,13 +280,12 @@ static int refuse(const struct soq__kv_seq *seq, uint32_t n_entries, struct soq_
                  c->pools[i].slab_bytes;
     if (alone > c->budget.limit)
         return soq__fail(err, SOQ_ELIMIT,
-                         "KV cache: %u tokens need %.1f MiB, the limit is %.1f MiB; raise [kv] memory, or ask for fewer tokens "
+                         "KV cache: %u tokens need %s, the limit is %s; raise [kv] memory, or ask for fewer tokens "
                          "([engine] max_tokens)",
-                         n_entries, (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
-    return soq__fail(
-        err, SOQ_EBUSY,
-        "KV cache: %u tokens need %.1f MiB, which other sequences hold at the moment (limit %.1f MiB, [kv] memory)", n_entries,
-        (double)alone / (1 << 20), (double)c->budget.limit / (1 << 20));
+                         n_entries, SOQ__SIZE(alone), SOQ__SIZE(c->budget.limit));
+    return soq__fail(err, SOQ_EBUSY,
+                     "KV cache: %u tokens need %s, which other sequences hold at the moment (limit %s, [kv] memory)", n_entries,
+                     SOQ__SIZE(alone), SOQ__SIZE(c->budget.limit));
 }
 
 /* What the sequence will need at most of a pool from here on. */

@@ -33,7 +33,8 @@ struct asking {
 
 static int fail_for(const struct asking *a, uint32_t layer, uint32_t head, int rc, struct soq_error *err)
 {
-    soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u, head %u", a->policy->name, a->n, layer, head);
+    soq__fail_prefix(err, "[%s] policy = %s: selection at %u tokens: layer %u, head %u", soq__kv_section(a->policy->view),
+                     a->policy->name, a->n, layer, head);
     return rc;
 }
 
@@ -145,9 +146,9 @@ static int check_budget(const struct asking *a, uint32_t layer, struct soq_error
         all += a->heads[h].n_keep;
     if (all <= budget)
         return 0;
-    return soq__fail(err, SOQ_EINVAL,
-                     "[kv] policy = %s: selection at %u tokens: layer %u: keeps %llu entries, but its budget() says %llu",
-                     a->policy->name, a->n, layer, (unsigned long long)all, (unsigned long long)budget);
+    return soq__fail(
+        err, SOQ_EINVAL, "[%s] policy = %s: selection at %u tokens: layer %u: keeps %llu entries, but its budget() says %llu",
+        soq__kv_section(a->policy->view), a->policy->name, a->n, layer, (unsigned long long)all, (unsigned long long)budget);
 }
 
 /* ---- A layer, a policy, all ---------------------------------------------------------------------------------------------- */
@@ -202,7 +203,8 @@ static int ask_layer(struct asking *a, uint32_t layer, const struct soq__kv_part
         return rc;
     rc = a->policy->ops->select(a->policy->self, state ? state + a->policy->state_at : NULL, &selection, err);
     if (rc) {
-        soq__fail_prefix(err, "[kv] policy = %s: selection at %u tokens: layer %u", a->policy->name, a->n, layer);
+        soq__fail_prefix(err, "[%s] policy = %s: selection at %u tokens: layer %u", soq__kv_section(a->policy->view),
+                         a->policy->name, a->n, layer);
         return rc;
     }
     rc = for_heads(a, layer, take_head, err);
@@ -241,13 +243,13 @@ static int asking_init(struct asking *a, struct soq_error *err)
     size_t entries;
     uint64_t scratch;
 
+    a->n_heads = a->policy->n_heads;
     a->head_dim = plane->width;
     for (uint32_t g = 0; g < c->n_groups; g++) {
         uint32_t held = a->n - a->seq->groups[g].base;
 
         if (c->groups[g].layout->policy != a->policy_index)
             continue;
-        a->n_heads = c->groups[g].layout->n_ruled;
         a->most = held > a->most ? held : a->most;
     }
     entries = (size_t)a->n_heads * a->most;
@@ -262,8 +264,8 @@ static int asking_init(struct asking *a, struct soq_error *err)
         ((a->keys && !soq__kv_tile_room_init(&a->room, c, NULL)) || !keys) && (a->scratch || !scratch))
         return 0;
     asking_done(a);
-    return soq__fail(err, SOQ_ENOMEM, "[kv] policy = %s: out of memory for a selection among %u entries", a->policy->name,
-                     a->most);
+    return soq__fail(err, SOQ_ENOMEM, "[%s] policy = %s: out of memory for a selection among %u entries",
+                     soq__kv_section(a->policy->view), a->policy->name, a->most);
 }
 
 static int ask_policy(struct soq__kv_seq *seq, uint32_t policy, uint32_t n, struct soq__kv_selected *selected,

@@ -179,7 +179,7 @@ FIELD(soq_kv_format, tail_dtype, 44);
 FIELD(soq_kv_format, grid_tokens, 48);
 FIELD(soq_kv_format, residual_tokens, 52);
 FIELD(soq_kv_format, codebook_size, 56);
-FIELD(soq_kv_format, reserved, 60);
+FIELD(soq_kv_format, waived, 60);
 FIELD(soq_kv_format, codebook, 64);
 FIELD(soq_kv_format, signs, 72);
 FIELD(soq_kv_format, tile_bytes, 80);

@@ -65,6 +65,20 @@ def drafts():
 
 
 @test
+def drafts_that_cannot_be():
+    """where a drafter can never draft it says so, and why."""
+    args = ["-m", LLAMA, "--ids", "5,6,7", "-n", 4, "--ignore-eos", *GREEDY, "--decoding.drafter=self", "-q"]
+    for more, says in [(["--draft.policy=tova capacity:24 when:always every:1"], "[draft] policy = tova selects behind every token"),
+                       (["--draft.policy=full"], "the view of [draft] keeps all of a context of"),
+                       (["--draft.policy=snapkv capacity:100000"], "in hardly fewer bytes than that of [kv]")]:
+        shown = soquete("run", *args, *more).err
+        assert "warning: [decoding] drafter = self drafts nothing: " in shown and says in shown, shown
+    for more in [["--draft.policy=tova capacity:24 when:always every:2"], ["--draft.policy=full", "--draft.codec=int8"],
+                 ["--draft.policy=snapkv capacity:64"], ["--draft.policy=full", "--decoding.draft_tokens=2"]]:
+        assert soquete("run", *args, *more).err == "", more
+
+
+@test
 def context_is_the_limit():
     """generation ends with reason length where the context is full; a prompt beyond it is refused with the setting."""
     end = run_json("-m", LLAMA, "--ids", "5,6,7", "-c", 8, "-n", 100, "--ignore-eos").lines()[-1]

@@ -126,6 +126,23 @@ static inline struct soq__sequence *new_sequence(struct fixture *f)
     return seq;
 }
 
+/* Before anything is in the cache: each block becomes a slab of its own, so that the budget counts blocks. A slab of 2 MiB is
+ * more than a small model ever needs. */
+static inline void split_slabs(struct soq__kv_cache *c)
+{
+    for (uint32_t i = 0; i < c->n_pools; i++) {
+        struct soq__kv_pool *pool = &c->pools[i];
+
+        cr_assert_eq(pool->n_slabs, 0);
+        soq__free(pool->slabs);
+        pool->max_slabs *= pool->blocks_per_slab;
+        pool->blocks_per_slab = 1;
+        pool->slab_bytes = pool->block_bytes;
+        pool->slabs = soq__alloc_zero(pool->max_slabs, sizeof *pool->slabs);
+        cr_assert_not_null(pool->slabs);
+    }
+}
+
 /* A driver and a device are there for it. */
 static inline bool has_device(struct soq_runtime *rt, const char *id)
 {
@@ -136,6 +153,19 @@ static inline bool has_device(struct soq_runtime *rt, const char *id)
 
     soq__host_init(&host, NULL);
     return soq__registry_choose_backends(rt->registry, &id, 1, rt->settings, &host.services, &choice, &n, &err) == 0 && n == 1;
+}
+
+static inline void skip_without_device(const char *id)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+    struct soq_runtime *rt = open_runtime(NULL, &err);
+    bool there;
+
+    cr_assert_not_null(rt, "%s", err.text);
+    there = has_device(rt, id);
+    soq_runtime_free(rt);
+    if (!there)
+        cr_skip_test("no device for %s", id);
 }
 
 /* Calls test("backend.use=NAME/VARIANT") for every backend of the tree that this machine can run. */

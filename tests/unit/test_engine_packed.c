@@ -28,6 +28,7 @@ static const char *const codecs[][CODEC_SETTINGS] = {
     {"kv.codec=kvquant", "kv.pack_grid=16"},
     {"kv.codec=kvquant", "kv.pack_grid=16", CALIBRATED},
     {"kv.codec_k=kvquant", "kv.codec_v=int4", "kv.pack_grid=16", CALIBRATED, "kv.kvquant.keys=post_rope"},
+    {"kv.codec_k=int8", "kv.codec_v=kvquant", "kv.pack_grid=16"},
 };
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
@@ -170,10 +171,10 @@ static void combine(const char *model, size_t codec, const char *const *policy, 
     close_model(&c.f);
 }
 
-/* Those that must know the position of every entry do not go with policies that select; see wrong_settings. */
+/* Keys without RoPE need the position of every entry, so they do not go with policies that select; see wrong_settings. */
 static bool goes_together(size_t codec, size_t policy)
 {
-    return !strstr(codecs[codec][0], "kvquant") || policy < 3; /* full, window, streaming */
+    return strcmp(codecs[codec][0], "kv.codec=kvquant") != 0 || policy < 3; /* full, window, streaming */
 }
 
 Test(engine_packed, every_codec_with_every_policy, .timeout = 480)
@@ -332,7 +333,12 @@ Test(engine_packed, wrong_settings)
         {{"kv.codec=kivi", "kv.block_tokens=8"}, {"codec_k = kivi", "block_tokens"}},
         {{"kv.codec=kivi", "kv.kivi.residual=20"}, {"residual = 20", "set it to 32"}},
         {{"kv.codec=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"},
-         {"[kv] codec = placed with policy = snapkv", "full, window or streaming"}},
+         {"[kv] codec_k = placed with policy = snapkv", "full, window or streaming"}},
+        {{"kv.codec_v=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"}, {"[kv] codec_v = placed", "other options of it"}},
+        {{"kv.codec_k=kvquant", "kv.policy=snapkv", "kv.snapkv.capacity=80"}, {"[kv] codec_k = kvquant", "policy = snapkv"}},
+        {{"decoding.drafter=self", "draft.codec=placed", "kv.snapkv.capacity=80"},
+         {"[draft] codec_k = placed with policy = snapkv", "layer 0"}},
+        {{"decoding.drafter=self", "draft.codec=kivi", "kv.block_tokens=8"}, {"[draft] codec_k = kivi", "block_tokens"}},
         {{"kv.codec=odd", "kv.layers.1=policy:h2o capacity:64 recent:16 codec:placed"}, {"layer 1", "position of every entry"}},
         {{"kv.codec=odd", "kv.odd.grid=96", "kv.layers.0=codec:odd grid:64"}, {"every 64 tokens", "no multiple of it"}},
         {{"kv.codec=odd", "kv.residual=1", "kv.prefix_cache=on"}, {"[kv] prefix_cache = on", "residual of 0"}},

@@ -31,7 +31,7 @@ static void expect_policies(struct fixture *f, uint32_t layer, const char *want)
     for (uint32_t h = 0; h < N_HEADS; h++) {
         uint32_t i = ps->of[SOQ__KV_FULL][layer * N_HEADS + h];
 
-        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s:%u", h ? " " : "", ps->kv[i].name, ps->n_heads[i]);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s:%u", h ? " " : "", ps->kv[i].name, ps->kv[i].n_heads);
     }
     cr_expect_str_eq(got, want, "layer %u", layer);
 }
@@ -307,13 +307,14 @@ static void expect_bytes(const struct soq__engine *e, const struct soq__sequence
         soq__kv_need(&params, i, &need);
         kept += need.kept * pool->block_bytes;
         used += pool->n_used * pool->block_bytes;
-        peak += (soq__kv_need_peak(&need) + pool->blocks_per_slab - 1) / pool->blocks_per_slab * pool->slab_bytes;
+        peak += soq__kv_need_peak(&need) * pool->block_bytes;
     }
     cr_expect_eq(held, used, "%s", mix);
     cr_expect_eq(held, o->bytes, "%s", mix);
     cr_expect(by_head(e) ? held <= kept : held == kept, "%s: %llu bytes are held, the forecast was %llu", mix,
               (unsigned long long)held, (unsigned long long)kept);
-    cr_expect_leq(e->kv.budget.peak, peak, "%s", mix);
+    cr_expect(e->kv.budget.peak <= peak && e->kv.budget.peak >= peak / 4 * 3, "%s: %llu bytes at most, the forecast was %llu",
+              mix, (unsigned long long)e->kv.budget.peak, (unsigned long long)peak);
 }
 
 Test(kv_heads, memory)
@@ -328,6 +329,7 @@ Test(kv_heads, memory)
         struct outcome o = {.n_events = 0};
         int32_t ids[N_PROMPT];
 
+        split_slabs(&e->kv);
         e->kv.trace = (struct soq__kv_trace){.fn = note_kept, .arg = &o};
         make_prompt(ids);
         cr_assert_eq(run_ids(seq, ids, N_PROMPT, 0, NULL, &err), 0, "%s", err.text);
@@ -347,7 +349,7 @@ Test(kv_heads, pools)
     cr_expect_eq(layout->n_groups, 4);
     cr_expect_eq(layout->n_pools, 1);
     for (uint32_t g = 0; g < layout->n_groups; g++)
-        cr_expect(layout->groups[g].n_layers == N_LAYERS && layout->groups[g].n_heads == 1 && layout->groups[g].n_ruled == 2);
+        cr_expect(layout->groups[g].n_layers == N_LAYERS && layout->groups[g].n_heads == 1);
     close_model(&f);
 }
 

@@ -493,6 +493,20 @@ Test(kvcodec_rules, kvquant_takes_rope_off_keys_and_puts_it_back)
     }
 }
 
+/* Which tiles it can do without the positions of: values, and keys that stay as they come. */
+Test(kvcodec_rules, kvquant_needs_positions_of_keys_without_rope_only)
+{
+    for (int i = 0; i < 4; i++) {
+        struct override options[] = {{"keys", i / 2 ? "post_rope" : "pre_rope"}, {NULL, NULL}};
+        struct codec c = codec_open("kvquant", options);
+        struct soq_error err = SOQ_ERROR_INIT;
+
+        cr_assert_eq(codec_shape(&c, i % 2 ? SOQ_PLANE_VALUE : SOQ_PLANE_KEY, T, D, &err), 0, "%s", err.text);
+        cr_expect_eq(c.format.waived, i ? SOQ_CODEC_NEEDS_POSITIONS : 0u, "case %d", i);
+        codec_close(&c);
+    }
+}
+
 static struct codec open_calibrated(const struct soq_calibration_header *header, const float *layers, const char *thresholds)
 {
     char path[] = "calibration-XXXXXX";

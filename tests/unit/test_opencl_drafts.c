@@ -29,19 +29,6 @@ static const char *const lossy[][3] = {
 };
 enum { N_LOSSY = sizeof lossy / sizeof lossy[0] };
 
-static void skip_without_device(void)
-{
-    struct soq_error err = SOQ_ERROR_INIT;
-    struct soq_runtime *rt = open_runtime(NULL, &err);
-    bool there;
-
-    cr_assert_not_null(rt, "%s", err.text);
-    there = has_device(rt, "opencl");
-    soq_runtime_free(rt);
-    if (!there)
-        cr_skip_test("no OpenCL device");
-}
-
 /* drafts: with the lossy view. */
 static struct fixture open_views(const char *model, size_t place, size_t how, bool drafts, const char *n_drafts)
 {
@@ -86,7 +73,7 @@ Test(opencl_drafts, tokens_are_the_full_caches, .timeout = 480)
     static const char *const lengths[] = {"decoding.draft_tokens=1", "decoding.draft_tokens=3", "decoding.draft_tokens=7"};
     uint32_t n_drafted = 0, n_accepted = 0;
 
-    skip_without_device();
+    skip_without_device("opencl");
     for (size_t place = 0; place < N_PLACES; place++)
         for (size_t how = place % 2; how < N_LOSSY; how += 2) {
             const char *model = how < 4 ? GQA : LLAMA256;

@@ -18,19 +18,6 @@ static const char *const cases[][6] = {
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-static void skip_without_device(void)
-{
-    struct soq_error err = SOQ_ERROR_INIT;
-    struct soq_runtime *rt = open_runtime(NULL, &err);
-    bool there;
-
-    cr_assert_not_null(rt, "%s", err.text);
-    there = has_device(rt, "opencl");
-    soq_runtime_free(rt);
-    if (!there)
-        cr_skip_test("no OpenCL device");
-}
-
 static struct fixture open_case(size_t i, const char *more)
 {
     const char *settings[16] = {"backend.use=opencl", "kv.block_tokens=8", "engine.chunk=24", "kv.preempt=swap", more};
@@ -48,7 +35,7 @@ Test(opencl_engine, prefixes_and_swaps, .timeout = 300)
 {
     int32_t ids[N_PROMPT];
 
-    skip_without_device();
+    skip_without_device("opencl");
     make_ids(ids, N_PROMPT, 1);
     for (size_t i = 0; i < N_CASES; i++) {
         struct fixture f = open_case(i, "kv.prefix_cache=on");
@@ -91,7 +78,7 @@ Test(opencl_engine, sessions, .timeout = 300)
     char path[] = "/tmp/soquete-opencl-XXXXXX";
     int fd;
 
-    skip_without_device();
+    skip_without_device("opencl");
     fd = mkstemp(path);
     cr_assert_geq(fd, 0);
     close(fd);

@@ -16,7 +16,8 @@
  * the number.
  *
  * Keys reach a codec after RoPE. Undoing it, and redoing it when decoding, takes the position of the tile, which is kept in
- * it; so this codec does not go with policies that select. A constant vector comes back as it is, up to the rounding of lo. */
+ * it; so keys that are stored so do not go with policies that select. A constant vector comes back as it is, up to the rounding
+ * of lo. */
 #include <math.h>
 
 #include "calibration.h"
@@ -138,6 +139,8 @@ static int kvquant_describe(void *self, const struct soq_kv_tile *tile, struct s
     format_out->bits = codec->bits;
     format_out->outliers = share_of(codec, tile->role == SOQ_PLANE_KEY ? tile->tokens : tile->width);
     format_out->tile_bytes = layout_of(codec, tile).bytes;
+    if (tile->role != SOQ_PLANE_KEY || !codec->pre_rope)
+        format_out->waived = SOQ_CODEC_NEEDS_POSITIONS;
     return 0;
 }
 

@@ -54,7 +54,7 @@ struct soq_kv_format {
     uint32_t grid_tokens;     /* blocks are packed at positions that are multiples of it; 0: [kv] says */
     uint32_t residual_tokens; /* that many entries before such a position stay plain */
     uint32_t codebook_size;
-    uint32_t reserved;
+    uint32_t waived;       /* SOQ_CODEC_... of the codec's traits that do not hold for these tiles */
     const float *codebook; /* [codebook_size], or NULL; the instance's, as are the signs */
     const float *signs;    /* [width] of +1 and -1, or NULL */
     uint64_t tile_bytes;   /* of one full tile, a multiple of 8 */
@@ -253,7 +253,7 @@ struct soq_kv_tile {
 };
 
 enum soq_kv_codec_trait {
-    SOQ_CODEC_NEEDS_POSITIONS = 1, /* of every tile: does not work with policies that select */
+    SOQ_CODEC_NEEDS_POSITIONS = 1, /* of every tile: does not work with policies that select, but where a format waives it */
 };
 
 struct soq_kv_codec_ops {
