@@ -71,13 +71,17 @@ void soq__cli_say(const char *command, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-int soq__cli_exit_code(int rc)
+/* What is not supported is wrong usage where the message begins with a key of the configuration, "[kv] policy = ...", as it
+ * does when settings do not go together; else a file or a machine is not supported, and the work failed. */
+static int exit_code(int rc, const struct soq_error *err)
 {
     switch (rc) {
     case 0:
         return SOQ_EXIT_OK;
     case -SOQ_EINVAL:
         return SOQ_EXIT_USAGE;
+    case -SOQ_EUNSUPPORTED:
+        return err->text[0] == '[' ? SOQ_EXIT_USAGE : SOQ_EXIT_FAILED;
     case -SOQ_ECANCELLED:
         return SOQ_EXIT_CANCELLED;
     default:
@@ -91,7 +95,7 @@ int soq__cli_fail(const char *command, int rc, const struct soq_error *err)
         soq__progress_clear();
     else
         soq__cli_say(command, "%s", err->text);
-    return soq__cli_exit_code(rc);
+    return exit_code(rc, err);
 }
 
 int soq__out_finish(const char *command, int status)

@@ -17,9 +17,9 @@ bool soq__out_lost(void);
 
 /* "soquete run: text" */
 void soq__cli_say(const char *command, const char *fmt, ...) SOQ_PRINTF(2, 3);
-/* Says err's text and returns the exit code for rc: wrong arguments and values 2, cancelled 130, all else 1. */
+/* Says err's text and returns the exit code for rc: wrong arguments and values, and settings that do not go together 2,
+ * cancelled 130, all else 1. */
 int soq__cli_fail(const char *command, int rc, const struct soq_error *err);
-int soq__cli_exit_code(int rc);
 /* The exit code of a command that came as far as `status`, with what happened to standard output taken into account. */
 int soq__out_finish(const char *command, int status);
 

@@ -198,7 +198,7 @@ def kvcalc_refuses():
             (64, ["codec=turboquant", "turboquant.bits=5"], ["turboquant.bits=5", "1 to 4"]),
             (64, ["codec=kvquant", "kvquant.bits=1"], ["kvquant.bits=1", "2 to 4"]),
             (64, ["codec=kvquant", "kvquant.outliers=9"], ["kvquant.outliers=9", "0 to 5"]),
-            (64, ["codec=kvquant", "policy=snapkv"], ["codec = kvquant with policy = snapkv", "full, window or streaming"]),
+            (64, ["codec=kvquant", "policy=snapkv"], ["codec_k = kvquant with policy = snapkv", "full, window or streaming"]),
             (64, ["codec=int4", "int4.format=q8_0"], ["int4.format=q8_0", "q4_0|q4_1|q5_1"]),
             (64, ["codec=int8", "pack_grid=4"], ["pack_grid=4", "8 to 65536"]),
             (80, ["codec=int8", "int8.rotation=on"], ["rotation = on", "heads of 80 numbers", "off or auto"]),
@@ -211,9 +211,12 @@ def kvcalc_refuses():
 @test
 def kvcalc_of_what_cannot_be():
     """kvcalc refuses what the runtime refuses, and knows codecs that are made for one model."""
+    selecting = ["kvcalc", "-m", LLAMA, "--policy=snapkv", "--kv.snapkv.capacity=64", "-c", 200]
     for args in [["--codec=kvquant"], ["--decoding.drafter=self"]]:
-        result = soquete("kvcalc", "-m", LLAMA, "--policy=snapkv", "--kv.snapkv.capacity=64", "-c", 200, *args, rc=1)
+        result = soquete(*selecting, *args, rc=2)
         assert "policy = snapkv" in result.err, result
+    for args in [["--codec=kvquant", "--kv.kvquant.keys=post_rope"], ["--kv.codec_v=kvquant"]]:
+        soquete(*selecting, *args)
     for shape in [["-m", LLAMA], ["--layers", 2, "--kv-heads", 2, "--head-dim", 64]]:
         group, = soquete("kvcalc", *shape, "--codec", "kvquant", "-c", 100, "--json").json()["groups"]
         assert group["codec_k"] == "kvquant" and 3 < group["bits_per_number"] < 8, group
