@@ -20,20 +20,21 @@ enum {
     HS = SOQ_ROTATION_HADAMARD_SIGNS,
 };
 
-/* Name, kind, bits, group_tokens, group_dims, symmetric, rotation, dtype, codebook; groups of 0: the tile's. Keys, values. */
+/* Name, kind, bits, group_tokens, group_dims, symmetric, rotation, dtype, codebook; groups of 0: the tile's. Keys, values. The
+ * first FEW are one for each way in which a query meets keys. */
 static const struct soq__coder_spec specs[][2] = {
     {{"int8", AFFINE, 8, 1, 32, 1, 0, F16, NULL}, {"int8", AFFINE, 8, 1, 32, 1, 0, F16, NULL}},
     {{"int4", AFFINE, 4, 1, 32, 1, H, F16, NULL}, {"int4", AFFINE, 4, 1, 32, 1, 0, F16, NULL}},
+    {{"2 bits by channel", AFFINE, 2, 32, 1, 0, 0, F16, NULL}, {"2 bits", AFFINE, 2, 1, 32, 0, 0, F16, NULL}},
+    {{"4-bit codebook", BOOK, 4, 1, 0, 0, HS, F16, codebook4}, {"3-bit codebook", BOOK, 3, 1, 0, 0, HS, F32, codebook3}},
+    {{"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F32, NULL}, {"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F16, NULL}},
     {{"4 bits with minima", AFFINE, 4, 1, 32, 0, 0, F16, NULL}, {"4 bits with minima", AFFINE, 4, 1, 32, 0, H, F16, NULL}},
     {{"5 bits with minima", AFFINE, 5, 1, 32, 0, H, F16, NULL}, {"5 bits with minima", AFFINE, 5, 1, 32, 0, H, F16, NULL}},
-    {{"2 bits by channel", AFFINE, 2, 32, 1, 0, 0, F16, NULL}, {"2 bits", AFFINE, 2, 1, 32, 0, 0, F16, NULL}},
     {{"4 bits by channel", AFFINE, 4, 16, 1, 0, 0, F32, NULL}, {"4 bits", AFFINE, 4, 1, 16, 0, 0, F32, NULL}},
     {{"7 bits by tile", AFFINE, 7, 0, 0, 1, 0, F32, NULL}, {"6 bits by channel", AFFINE, 6, 0, 1, 0, 0, F32, NULL}},
     {{"1 bit", AFFINE, 1, 1, 32, 0, 0, F16, NULL}, {"3 bits", AFFINE, 3, 1, 32, 1, 0, F16, NULL}},
     {{"fp8 by tile", SOQ_FORMAT_E4M3, 8, 0, 0, 0, 0, F32, NULL}, {"fp8", SOQ_FORMAT_E4M3, 8, 1, 32, 0, 0, F16, NULL}},
-    {{"4-bit codebook", BOOK, 4, 1, 0, 0, HS, F16, codebook4}, {"3-bit codebook", BOOK, 3, 1, 0, 0, HS, F32, codebook3}},
     {{"2 bits, a scale a row", AFFINE, 2, 1, 0, 0, 0, F16, NULL}, {"4 bits, a scale a row", AFFINE, 4, 1, 0, 1, 0, F16, NULL}},
-    {{"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F32, NULL}, {"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F16, NULL}},
     {{"int8", AFFINE, 8, 1, 32, 1, 0, F16, NULL}, {"plain", SOQ_FORMAT_PLAIN, 0, 0, 0, 0, 0, F16, NULL}},
     {{"plain", SOQ_FORMAT_PLAIN, 0, 0, 0, 0, 0, F32, NULL}, {"4 bits", AFFINE, 4, 1, 32, 0, H, F16, NULL}},
     {{"opaque", SOQ_FORMAT_OPAQUE, 0, 0, 0, 0, 0, F16, NULL}, {"int4", AFFINE, 4, 1, 32, 1, 0, F16, NULL}},
@@ -46,7 +47,7 @@ static const struct soq__cache_shape shapes[] = {
     {3, 1, 64, 64, 1, 32, F16, 0, 40, 3, false},
 };
 
-enum { N = 300, PACKED = 256 /* entries */, TRY = 13 /* of the last rows */ };
+enum { FEW = 5, N = 300, PACKED = 256 /* entries */, TRY = 13 /* of the last rows */ };
 
 /* The last TRY positions attend, `each` at a time. */
 static void attend(struct soq__cache *c, uint32_t each, struct soq__matrix *out)
@@ -232,7 +233,7 @@ static void each_rotated(struct soq__kit *kit, const struct soq__cache_shape *li
                          void (*fn)(struct soq__rig *rig, const struct soq__cache_shape *s, struct soq__coder *coders))
 {
     const struct soq__packing_tries tries = {.specs = specs,
-                                             .n_specs = SOQ__COUNT(specs),
+                                             .n_specs = FEW,
                                              .shapes = list,
                                              .n_shapes = n,
                                              .flags = SOQ_OPDESC_SEGMENTS | SOQ_OPDESC_ROTATE,
