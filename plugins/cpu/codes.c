@@ -29,7 +29,6 @@ static bool take_codebook(struct cpu_codes *c, const struct soq_kv_format *forma
         c->passes[1].table[i] = (uint8_t)level;
     }
     c->lookup = c->high_bytes = true;
-    c->n_passes = 2;
     c->passes[0].zero = 128;
     c->passes[0].factor = 256 * step;
     c->passes[1].factor = step;
@@ -43,7 +42,6 @@ static bool take_levels(struct cpu_codes *c, const struct soq_kv_format *format)
     c->floats = format->kind == SOQ_FORMAT_E4M3;
     if (c->floats)
         return format->bits == 8;
-    c->n_passes = 1;
     c->passes[0].factor = 1.0f;
     c->passes[0].zero = 1 << (format->bits - 1);
     c->high_bytes = format->bits == 8;
@@ -59,7 +57,8 @@ static bool whole_steps(uint32_t group, uint32_t axis)
 struct cpu_codes cpu_codes_of(const struct soq_kv_format *format, uint32_t role, uint32_t tokens, uint32_t width)
 {
     bool key = role == SOQ_PLANE_KEY;
-    struct cpu_codes c = {.scale_type = format->dtype};
+    struct cpu_codes c = {
+        .bits = format->bits, .scale_type = format->dtype, .scale_bytes = format->dtype == SOQ_DTYPE_F16 ? 2 : 4};
     uint32_t outer_group;
 
     if (format->kind == SOQ_FORMAT_PLAIN || format->kind == SOQ_FORMAT_OPAQUE || format->outliers || format->sketch_bits ||

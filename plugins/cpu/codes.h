@@ -25,9 +25,9 @@ struct cpu_codes {
     bool floats;     /* E4M3 */
     bool high_bytes; /* some are above 127 */
     struct kvtile layout;
-    uint32_t scale_type;               /* of scales and minima */
+    uint32_t bits;
+    uint32_t scale_type, scale_bytes;  /* of scales and minima */
     uint32_t group_tokens, group_dims; /* at most the tile's */
-    uint32_t n_passes;
     struct cpu_codes_pass {
         int32_t zero;
         float factor;

@@ -349,9 +349,20 @@ struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint3
                                        .halves_from = c->n_packed * c->shape.block_tokens};
 }
 
+uint32_t soq__cache_tolerance(const struct soq__cache *c)
+{
+    bool few = false;
+
+    if (!c->n_packed)
+        return c->shape.dtype;
+    for (int side = 0; side < 2; side++)
+        few |= c->coders[side].format.bits >= 1 && c->coders[side].format.bits <= 5;
+    return few ? SOQ__FEW_BITS : SOQ_DTYPE_F16;
+}
+
 void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n)
 {
-    uint32_t dv = c->shape.dv, dtype = c->n_packed ? SOQ_DTYPE_F16 : c->shape.dtype;
+    uint32_t dv = c->shape.dv, dtype = soq__cache_tolerance(c);
     double want[512];
 
     for (uint32_t i = 0; i < n; i += i % 5 + 1) {

@@ -70,6 +70,8 @@ void soq__cache_attend(struct soq__cache *c, uint32_t first, uint32_t n, const s
 /* A step of one sequence in slot 0 that does both, with edits if it begins at 0. */
 void soq__cache_chunk(struct soq__cache *c, uint32_t first, uint32_t n, const struct soq__matrix *out);
 
+/* The type that tolerances of attention go by. */
+uint32_t soq__cache_tolerance(const struct soq__cache *c);
 /* The reference of one head; and the comparison of out's rows with it, row i being position first + i. */
 struct soq__ref_attention soq__cache_reference(const struct soq__cache *c, uint32_t head);
 void soq__cache_compare(struct soq__cache *c, const struct soq__matrix *out, uint32_t row, uint32_t first, uint32_t n);

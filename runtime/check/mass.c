@@ -118,7 +118,7 @@ static void reference(const struct soq__cache *c, const struct part *part, uint3
 static void expect_part(struct soq__cache *c, const struct part *part, const struct mass_buffer *m)
 {
     uint32_t terms = part->counted * (c->shape.n_heads / c->shape.n_kv_heads);
-    double sums[N], tolerance = soq__tolerance(SOQ_OP_ATTENTION, c->n_packed ? SOQ_DTYPE_F16 : c->shape.dtype);
+    double sums[N], tolerance = soq__tolerance(SOQ_OP_ATTENTION, soq__cache_tolerance(c));
 
     for (uint32_t kv = 0; kv < c->shape.n_kv_heads; kv++) {
         reference(c, part, kv, sums);

@@ -88,7 +88,7 @@ static void compare(const struct soq__cache *c, const struct rope *rope, const s
                     const struct soq__matrix *out)
 {
     const struct soq__cache_shape *s = &c->shape;
-    uint32_t dtype = c->n_packed ? SOQ_DTYPE_F16 : s->dtype;
+    uint32_t dtype = soq__cache_tolerance(c);
     double want[512];
 
     for (uint32_t r = 0; r < step->step.n_rows; r++)

@@ -91,9 +91,9 @@ static void list_tolerance(const struct soq__tolerance *t)
         SOQ_OPS(OP)
 #undef OP
     };
-    const struct soq__dtype *type = t->dtype == SOQ__ANY_DTYPE ? NULL : soq__dtype(t->dtype);
+    const struct soq__dtype *type = t->dtype == SOQ__ANY_DTYPE || t->dtype == SOQ__FEW_BITS ? NULL : soq__dtype(t->dtype);
 
-    soq__out_printf("%-11s %-4s  ", ops[t->op], type ? type->name : "any");
+    soq__out_printf("%-11s %-8s  ", ops[t->op], type ? type->name : t->dtype == SOQ__FEW_BITS ? "few bits" : "any");
     if (t->relative > 0)
         soq__out_printf("%g of %s\n", t->relative, t->to);
     else

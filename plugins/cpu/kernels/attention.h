@@ -26,15 +26,13 @@ enum {
     DIGIT_GROUPS = FOLD_MAX / CODES_STEP, /* of a row */
 };
 
-/* Numbers in two signed digits, high * 2^bits + low, times the scale of their group. */
-struct digits {
-    int8_t *bytes; /* [rows][high, low][row_bytes] */
-    size_t row_bytes;
-    /* [rows][groups] */
-    float *scales;
-    int32_t *sums; /* of the whole numbers, before the scale */
-    float *totals; /* of the numbers, where there are minima */
-    size_t groups;
+/* A row of numbers as whole ones of one signed digit, or of two, high * 2^bits + low; times the scale of their group. */
+struct digit_row {
+    int8_t bytes[2][FOLD_MAX]; /* the only digit; or high, low */
+    float scales[DIGIT_GROUPS];
+    float offsets[DIGIT_GROUPS]; /* of products: because codes are counted from the middle one, and what minima along the row
+                                    add */
+    float totals[DIGIT_GROUPS];  /* sums of the numbers, where lanes have minima */
 };
 
 /* Entries of a tile of entries that lie in a packed block. */
@@ -87,10 +85,10 @@ struct item {
     uint64_t coded[CPU_SIDES]; /* bit t: entry t of the tile is one */
     struct part parts[CPU_SIDES][TOKENS / CODES_STEP];
     uint32_t n_parts[CPU_SIDES];
-    float *coded_q;          /* [QUERIES][coded_q_stride]: q as the keys are stored, rotated */
-    size_t coded_q_stride;   /* dk up to a whole step */
-    const float *coded_from; /* of which q; NULL: none */
-    struct digits digits;    /* of coded_q, where scales are by lane */
+    float *coded_q;           /* [QUERIES][coded_q_stride]: q as the keys are stored, rotated */
+    size_t coded_q_stride;    /* dk up to a whole step */
+    const float *coded_from;  /* of which q; NULL: none */
+    struct digit_row *digits; /* [QUERIES]: of coded_q, where scales are by lane */
     /* Where attention mass is wanted of a query: the weights of all tiles and classes, a slot for each, which is [n] largest
      * scores (-inf: nothing seen) and [n][TOKENS] weights relative to them. */
     bool mass;
@@ -186,27 +184,42 @@ void cpu_mass_add(const struct item *item);
         }                                                                                                                      \
     } while (0)
 
+/* ---- Lanes of rows ------------------------------------------------------------------------------------------------------- */
+
+/* Lanes of up to BLOCK rows are reduced four rows at a time, each in the same way; where there are fewer, the first one again.
+ */
+VEC_INLINE void reduce_rows(uint32_t n_q, void fn(vf a, vf b, vf c, vf d, float *out), const vf rows[BLOCK], float *out)
+{
+    for (uint32_t i = 0; i < n_q; i += 4) {
+        float four[4];
+
+        fn(rows[i], rows[i + 1 < n_q ? i + 1 : 0], rows[i + 2 < n_q ? i + 2 : 0], rows[i + 3 < n_q ? i + 3 : 0], four);
+        for (uint32_t j = i; j < n_q && j < i + 4; j++)
+            out[j] = four[j - i];
+    }
+}
+
 /* ---- Weights ------------------------------------------------------------------------------------------------------------- */
 
 #define LOG2E 0x1.71547652b82fep0
 
-/* 2^x for x <= 0 with a relative error below 2e-7: exactly 1 for 0, and 0 below -126. */
-VEC_INLINE f32x8 exp2_of(f32x8 x)
+/* 2^x for x <= 0 with a relative error below 2e-7 down to -126: exactly 1 for 0. From -127 on it is 0; in between, where
+ * exponents end, some number below 2^-126. */
+VEC_INLINE vf exp2_of(vf x)
 {
-    f32x8 z = f32x8_max(f32x8_splat(-126.0f), x), up = z + f32x8_splat(0x1.8p23f), r = z - (up - f32x8_splat(0x1.8p23f));
-    f32x8 p = f32x8_madd(r, f32x8_splat(0x1.5bba14p-10f), f32x8_splat(0x1.3cea88p-7f));
+    vf z = vf_max(vf_splat(-127.0f), x), up = z + vf_splat(0x1.8p23f), r = z - (up - vf_splat(0x1.8p23f));
+    vf p = vf_madd(r, vf_splat(0x1.5bba14p-10f), vf_splat(0x1.3cea88p-7f));
 
-    p = f32x8_madd(p, r, f32x8_splat(0x1.c6b752p-5f));
-    p = f32x8_madd(p, r, f32x8_splat(0x1.ebf9bcp-3f));
-    p = f32x8_madd(p, r, f32x8_splat(0x1.62e42ap-1f));
-    p = f32x8_madd(p, r, f32x8_splat(1.0f));
-    p = (f32x8)((i32x8)p + ((i32x8)up << 23));
-    return f32x8_select(x < f32x8_splat(-126.0f), f32x8_splat(0.0f), p);
+    p = vf_madd(p, r, vf_splat(0x1.c6b752p-5f));
+    p = vf_madd(p, r, vf_splat(0x1.ebf9bcp-3f));
+    p = vf_madd(p, r, vf_splat(0x1.62e42ap-1f));
+    p = vf_madd(p, r, vf_splat(1.0f));
+    return (vf)((vi)p + ((vi)up << 23));
 }
 
 VEC_INLINE float exp2_of1(float x)
 {
-    return exp2_of(f32x8_splat(x))[0];
+    return exp2_of(vf_splat(x))[0];
 }
 
 #endif

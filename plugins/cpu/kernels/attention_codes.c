@@ -19,7 +19,8 @@ static uint32_t in_group(uint32_t at, uint32_t end, uint32_t group)
 
 static const uint8_t *block_of(const struct item *item, uint64_t entry, const struct cpu_plane **planes_out)
 {
-    soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, (uint32_t)(entry / item->group->block_tokens));
+    soq_block_ref ref =
+        cpu_block_ref(item->group, item->seq->slot, (uint32_t)(entry >> __builtin_ctz(item->group->block_tokens)));
     const uint8_t *block = cpu_block_at(item->group, ref);
 
     *planes_out = block ? item->group->classes[ref >> SOQ_BLOCK_CLASS_SHIFT].planes : NULL;
@@ -59,7 +60,7 @@ static void add_parts(struct item *item, const struct cpu_plane *planes, uint32_
 
 void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen)
 {
-    uint32_t tokens = item->group->block_tokens, n = tokens < TOKENS ? tokens : TOKENS;
+    uint32_t tokens = item->group->block_tokens, n = tokens < TOKENS ? tokens : TOKENS; /* powers of two */
 
     memset(item->coded, 0, sizeof item->coded);
     memset(item->n_parts, 0, sizeof item->n_parts);
@@ -69,7 +70,7 @@ void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen)
 
         if (block)
             add_parts(item, planes, t,
-                      (struct part){block, block_ahead(item, t, block), t, (uint32_t)((begin + t) % tokens), n});
+                      (struct part){block, block_ahead(item, t, block), t, (uint32_t)(begin + t) & (tokens - 1), n});
     }
 }
 
@@ -78,33 +79,61 @@ static struct run run_of(const struct part *part, uint32_t quad, uint32_t n_quad
     return (struct run){part->tile, part->ahead - part->tile, quad, n_quads};
 }
 
+/* ---- Folding ------------------------------------------------------------------------------------------------------------- */
+
+enum { AHEAD = 2 };
+
+/* What is folded waits for its scales, largest numbers and quotients one after the other: so some products are folded before
+ * the first of them is taken. */
+struct folding {
+    struct products p[AHEAD];
+    struct scales s[AHEAD];
+    struct folded f[AHEAD];
+    uint32_t n;
+};
+
+static void multiply_folded(struct folding *w, uint32_t n_q)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        cpu_codes_multiply(&w->p[i], n_q);
+    w->n = 0;
+}
+
+/* n_q rows of n numbers take up scales, for the next product. */
+static void fold(struct folding *w, uint32_t n_q, struct lines rows, size_t n, const struct scales *s)
+{
+    cpu_codes_fold(n_q, rows, n, s, &w->f[w->n], &w->p[w->n]);
+    if (++w->n == AHEAD)
+        multiply_folded(w, n_q);
+}
+
 /* ---- Keys ---------------------------------------------------------------------------------------------------------------- */
 
 /* A scale for each dim: queries take them up, anew for each group of entries. */
-static void score_folded(const struct cpu_codes *codes, const struct part *part, uint32_t n_q, struct lines q, float *scores)
+static void score_folded(const struct cpu_codes *codes, const struct part *part, uint32_t n_q, struct lines q, float *scores,
+                         struct folding *w)
 {
-    uint32_t dims = codes->layout.inner;
-    struct products p = {
-        .codes = codes, .runs[0] = run_of(part, 0, (dims + 3) / 4), .n_runs = 1, .outer = part->first, .out_stride = TOKENS};
-    struct scales s;
-    struct folded f;
+    uint32_t dims = codes->layout.inner, end = part->first + part->n;
 
-    for (uint32_t end = part->first + part->n; p.outer < end; p.outer += p.n_lanes) {
-        p.n_lanes = in_group(p.outer, end, codes->group_tokens);
-        p.out = scores + part->at + p.outer - part->first;
-        cpu_codes_dim_scales(codes, part->tile, p.outer, dims, &s);
-        cpu_codes_centre(codes, steps(dims), &s);
-        cpu_codes_fold(n_q, q, steps(dims), &s, &f, &p);
-        cpu_codes_multiply(&p, n_q);
+    for (uint32_t at = part->first, n; at < end; at += n) {
+        n = in_group(at, end, codes->group_tokens);
+        w->p[w->n] = (struct products){.codes = codes,
+                                       .runs[0] = run_of(part, 0, (dims + 3) / 4),
+                                       .n_runs = 1,
+                                       .outer = at,
+                                       .n_lanes = n,
+                                       .out = scores + part->at + at - part->first,
+                                       .out_stride = TOKENS};
+        cpu_codes_dim_scales(codes, part->tile, at, dims, (float)codes->passes[0].zero, &w->s[w->n]);
+        fold(w, n_q, q, steps(dims), &w->s[w->n]);
     }
 }
 
 /* A scale for each entry and group of dims; the queries' digits are there, from query `first` on. */
 static void score_by_entry(const struct cpu_codes *codes, const struct part *part, uint32_t first, uint32_t n_q, struct lines q,
-                           const struct digits *d, float *scores)
+                           const struct digit_row *digits, float *scores)
 {
-    size_t at = first * d->groups, size = cpu_number_bytes(codes->scale_type);
-    const uint8_t *scales = part->tile + part->first * size;
+    const uint8_t *scales = part->tile + part->first * codes->scale_bytes;
     struct products p = {.codes = codes,
                          .runs[0] = run_of(part, 0, (codes->layout.inner + 3) / 4),
                          .n_runs = 1,
@@ -112,11 +141,10 @@ static void score_by_entry(const struct cpu_codes *codes, const struct part *par
                          .n_lanes = part->n,
                          .group_quads = (codes->group_dims + 3) / 4,
                          .numbers = q,
-                         .digits = {d->bytes + first * DIGITS * d->row_bytes, d->row_bytes, d->scales + at, d->sums + at,
-                                    d->totals + at, d->groups},
+                         .digits = digits + first,
                          .lane_scales = scales,
                          .lane_minima = codes->layout.min_at ? scales + codes->layout.min_at : NULL,
-                         .lane_stride = codes->layout.outer * size,
+                         .lane_stride = codes->layout.outer * codes->scale_bytes,
                          .lane_type = codes->scale_type,
                          .out = scores + part->at,
                          .out_stride = TOKENS};
@@ -138,15 +166,14 @@ static struct lines weights_of(const struct part *parts, uint32_t n_parts, uint3
 }
 
 /* A scale for each entry and group of dims: the weights take them up. */
-static void add_folded(const struct item *item, const struct cpu_codes *codes, uint32_t n_q, const float *weights, float *out)
+static void add_folded(const struct item *item, const struct cpu_codes *codes, uint32_t n_q, const float *weights, float *out,
+                       struct folding *w)
 {
     const struct part *parts = item->parts[CPU_VALUE];
     struct products p = {.codes = codes, .n_runs = item->n_parts[CPU_VALUE], .add = true, .out_stride = item->dv};
     struct lines rows = {weights, TOKENS};
     float room[BLOCK * TOKENS];
     uint32_t n = 0;
-    struct scales s;
-    struct folded f;
 
     for (uint32_t i = 0; i < p.n_runs; n += parts[i++].n)
         p.runs[i] = run_of(&parts[i], parts[i].first / 4, parts[i].n / 4);
@@ -155,50 +182,53 @@ static void add_folded(const struct item *item, const struct cpu_codes *codes, u
     for (; p.outer < codes->layout.outer; p.outer += p.n_lanes) {
         p.n_lanes = in_group(p.outer, codes->layout.outer, codes->group_dims);
         p.out = out + p.outer;
-        cpu_codes_entry_scales(codes, parts, p.n_runs, p.outer, &s);
-        cpu_codes_fold(n_q, rows, n, &s, &f, &p);
-        cpu_codes_multiply(&p, n_q);
+        w->p[w->n] = p;
+        cpu_codes_entry_scales(codes, parts, p.n_runs, p.outer, &w->s[w->n]);
+        fold(w, n_q, rows, n, &w->s[w->n]);
     }
 }
 
 /* A scale for each dim and group of entries. */
 static void add_by_dim(const struct item *item, const struct cpu_codes *codes, const struct part *part, uint32_t n_q,
-                       const float *weights, float *out)
+                       const float *weights, float *out, struct folding *w)
 {
-    struct products p = {.codes = codes,
-                         .n_runs = 1,
-                         .n_lanes = codes->layout.outer,
-                         .lane_type = SOQ_DTYPE_F32,
-                         .add = true,
-                         .out = out,
-                         .out_stride = item->dv};
-    struct scales s;
-    struct folded f;
+    uint32_t dims = codes->layout.outer, end = part->first + part->n;
 
-    for (uint32_t t = part->first, end = part->first + part->n, n; t < end; t += n) {
+    for (uint32_t t = part->first, n; t < end; t += n) {
         struct lines some = {weights + part->at + t - part->first, TOKENS};
+        struct scales *s = &w->s[w->n];
 
         n = in_group(t, end, codes->group_tokens);
-        p.runs[0] = run_of(part, t / 4, n / 4);
-        cpu_codes_dim_scales(codes, part->tile, t, p.n_lanes, &s);
-        p.lane_scales = (const uint8_t *)s.scale;
-        p.lane_minima = codes->layout.min_at ? (const uint8_t *)s.minimum : NULL;
-        cpu_codes_fold(n_q, some, n, &cpu_codes_ones, &f, &p);
-        cpu_codes_multiply(&p, n_q);
+        w->p[w->n] = (struct products){.codes = codes,
+                                       .runs[0] = run_of(part, t / 4, n / 4),
+                                       .n_runs = 1,
+                                       .n_lanes = dims,
+                                       .lane_scales = (const uint8_t *)s->scale,
+                                       .lane_minima = codes->layout.min_at ? (const uint8_t *)s->minimum : NULL,
+                                       .lane_type = SOQ_DTYPE_F32,
+                                       .add = true,
+                                       .out = out,
+                                       .out_stride = item->dv};
+        cpu_codes_dim_scales(codes, part->tile, t, dims, 0.0f, s);
+        fold(w, n_q, some, n, &cpu_codes_ones);
     }
 }
 
 /* ---- Items --------------------------------------------------------------------------------------------------------------- */
 
-/* Digits of a query by groups of dims. */
-static void round_query(const struct cpu_codes *codes, const float *row, uint32_t query, struct digits *d)
+/* Digits of all queries by groups of dims. */
+static void round_queries(const struct cpu_codes *codes, const struct item *item)
 {
     uint32_t dims = codes->layout.inner;
 
-    for (uint32_t k = 0, g = 0, n; k < dims; k += n, g++) {
-        n = in_group(k, dims, codes->group_dims);
-        cpu_codes_round(codes, row + k, steps(n), query, g, k, d);
-    }
+    for (uint32_t i = 0; i < item->n; i += BLOCK)
+        for (uint32_t k = 0, g = 0, n; k < dims; k += n, g++) {
+            struct lines rows = {item->coded_q + i * item->coded_q_stride + k, item->coded_q_stride};
+
+            n = in_group(k, dims, codes->group_dims);
+            cpu_codes_round(codes, item->n - i < BLOCK ? item->n - i : BLOCK, rows, steps(n), &cpu_codes_ones, g, k,
+                            item->digits + i);
+        }
 }
 
 /* Rows of the queries, rotated as the keys are, and their digits. */
@@ -215,36 +245,42 @@ static void prepare_queries(struct item *item, const float *q)
             row[d] = src[d * BLOCK];
         memset(row + item->dk, 0, (item->coded_q_stride - item->dk) * sizeof *row);
         cpu_codes_rotate(&plane->format, item->dk, item->coded_q_stride, row);
-        if (!plane->codes.folded && !plane->codes.floats)
-            round_query(&plane->codes, row, i, &item->digits);
     }
+    if (!plane->codes.folded && !plane->codes.floats)
+        round_queries(&plane->codes, item);
 }
 
 void cpu_codes_score(struct item *item, const float *q, uint32_t first, uint32_t n_q, float *scores)
 {
     const struct cpu_codes *codes = &packed_plane(item, CPU_KEY)->codes;
     struct lines rows = {item->coded_q + first * item->coded_q_stride, item->coded_q_stride};
+    struct folding w;
 
+    w.n = 0;
     if (item->coded_from != q)
         prepare_queries(item, q);
     for (uint32_t k = 0; k < item->n_parts[CPU_KEY]; k++) {
         const struct part *part = &item->parts[CPU_KEY][k];
 
         if (codes->folded)
-            score_folded(codes, part, n_q, rows, scores);
+            score_folded(codes, part, n_q, rows, scores, &w);
         else
-            score_by_entry(codes, part, first, n_q, rows, &item->digits, scores);
+            score_by_entry(codes, part, first, n_q, rows, item->digits, scores);
     }
+    multiply_folded(&w, n_q);
 }
 
 void cpu_codes_add(struct item *item, uint32_t first, uint32_t n_q, const float *weights)
 {
     const struct cpu_codes *codes = &packed_plane(item, CPU_VALUE)->codes;
     float *out = item->part.coded + first * item->dv;
+    struct folding w;
 
+    w.n = 0;
     if (codes->folded)
-        add_folded(item, codes, n_q, weights, out);
+        add_folded(item, codes, n_q, weights, out, &w);
     else
         for (uint32_t k = 0; k < item->n_parts[CPU_VALUE]; k++)
-            add_by_dim(item, codes, &item->parts[CPU_VALUE][k], n_q, weights, out);
+            add_by_dim(item, codes, &item->parts[CPU_VALUE][k], n_q, weights, out, &w);
+    multiply_folded(&w, n_q);
 }

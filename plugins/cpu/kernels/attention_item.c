@@ -26,15 +26,14 @@ static size_t coded_stride(const struct cpu_group *group)
     return ((size_t)group->classes[CPU_PLAIN].planes[CPU_KEY].width + CODES_STEP - 1) / CODES_STEP * CODES_STEP;
 }
 
-/* What packed tiles that are computed on as they are need: queries, three numbers for each group of them and two digits for
- * each number, and sums of rotated values. */
+/* What packed tiles that are computed on as they are need: queries, also in digits, and sums of rotated values. */
 static size_t coded_floats(const struct cpu_group *group)
 {
     size_t stride = coded_stride(group), dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
 
     if (!group->classes[CPU_PACKED].block_bytes)
         return 0;
-    return QUERIES * (stride + 3 * DIGIT_GROUPS + dv + 2 * stride / sizeof(float));
+    return QUERIES * (stride + dv + sizeof(struct digit_row) / sizeof(float));
 }
 
 static size_t scratch_floats(const struct cpu_group *group)
@@ -94,14 +93,9 @@ static void prepare_coded(struct item *item, float *p)
         return;
     item->coded_q = p;
     item->coded_q_stride = stride;
-    item->digits.row_bytes = stride;
-    item->digits.groups = DIGIT_GROUPS;
-    item->digits.scales = item->coded_q + QUERIES * stride;
-    item->digits.totals = item->digits.scales + QUERIES * DIGIT_GROUPS;
-    item->digits.sums = (int32_t *)(item->digits.totals + QUERIES * DIGIT_GROUPS);
-    p = item->digits.totals + 2 * QUERIES * DIGIT_GROUPS;
+    p += QUERIES * stride;
     item->part.coded = rotates_values(item->group) ? p : item->part.out;
-    item->digits.bytes = (int8_t *)(p + QUERIES * item->dv);
+    item->digits = (struct digit_row *)(p + QUERIES * item->dv);
 }
 
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,

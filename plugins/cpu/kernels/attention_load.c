@@ -143,7 +143,7 @@ uint64_t cpu_item_places(struct item *item, uint32_t side, uint64_t begin, uint6
     const uint8_t *rows[TOKENS / ROWS], *ahead[TOKENS / ROWS] = {NULL};
     uint64_t halves = 0;
 
-    if (item->group->block_tokens < ROWS)
+    if (item->group->block_tokens < ROWS || !seen)
         return 0;
     find_halves(item, side, begin, seen, rows);
     if (item->ahead)

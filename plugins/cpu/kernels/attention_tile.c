@@ -96,15 +96,6 @@ VEC_INLINE i32x8 mask_lanes(uint64_t mask)
     return -(i32x8_splat((int32_t)(mask & 255)) >> (i32x8){0, 1, 2, 3, 4, 5, 6, 7} & 1);
 }
 
-/* The largest lane. */
-VEC_INLINE float f32x8_most(f32x8 x)
-{
-    x = f32x8_max(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3));
-    x = f32x8_max(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5));
-    x = f32x8_max(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6));
-    return x[0];
-}
-
 /* cap tanh(s / cap), then minus infinity for entries that the query does not see. */
 static void cap_and_mask(float cap, uint64_t mask, float *s)
 {
@@ -117,28 +108,35 @@ static void cap_and_mask(float cap, uint64_t mask, float *s)
     }
 }
 
-/* Scores -> weights relative to the largest score so far; returns the factor for what was summed before. */
-static float weigh(struct item *item, uint32_t i, float *s)
+/* Scores of n_q queries -> weights relative to the largest score so far, zeros where nothing was seen yet; factors: for what
+ * was summed before. */
+VEC_INLINE void weigh(uint32_t n_q, struct item *item, uint32_t first, float *scores, float factors[BLOCK])
 {
-    float max, before;
-    f32x8 x[TOKENS / 8], most, sum;
+    float *max = item->part.max + first, *total = item->part.total + first, tops[BLOCK], sums[BLOCK];
+    vf lanes[BLOCK];
 
-    if (item->masks[i] != UINT64_MAX || item->args->softcap > 0.0f)
-        cap_and_mask(item->args->softcap, item->masks[i], s);
-    for (uint32_t j = 0; j < TOKENS / 8; j++)
-        x[j] = f32x8_load(s + j * 8);
-    most = f32x8_max(f32x8_max(f32x8_max(x[0], x[1]), f32x8_max(x[2], x[3])),
-                     f32x8_max(f32x8_max(x[4], x[5]), f32x8_max(x[6], x[7])));
-    max = f32x8_most(f32x8_max(most, f32x8_splat(item->part.max[i])));
-    for (uint32_t j = 0; j < TOKENS / 8; j++) {
-        x[j] = exp2_of(x[j] - f32x8_splat(max));
-        f32x8_store(s + j * 8, x[j]);
+    for (uint32_t i = 0; i < n_q; i++) {
+        lanes[i] = vf_splat(max[i]);
+        for (uint32_t t = 0; t < TOKENS; t += CPU_LANES)
+            lanes[i] = vf_max(lanes[i], vf_load(scores + i * TOKENS + t));
     }
-    sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-    before = exp2_of1(item->part.max[i] - max);
-    item->part.max[i] = max;
-    item->part.total[i] = item->part.total[i] * before + f32x8_sum(sum);
-    return before;
+    reduce_rows(n_q, vf_most4, lanes, tops);
+    for (uint32_t i = 0; i < n_q; i++) {
+        float top = tops[i] == -INFINITY ? 0.0f : tops[i];
+
+        lanes[i] = vf_splat(0.0f);
+        for (uint32_t t = 0; t < TOKENS; t += CPU_LANES) {
+            vf x = exp2_of(vf_load(scores + i * TOKENS + t) - vf_splat(top));
+
+            vf_store(scores + i * TOKENS + t, x);
+            lanes[i] += x;
+        }
+        factors[i] = exp2_of1(max[i] - top);
+        max[i] = tops[i];
+    }
+    reduce_rows(n_q, vf_sum4, lanes, sums);
+    for (uint32_t i = 0; i < n_q; i++)
+        total[i] = total[i] * factors[i] + sums[i];
 }
 
 /* ---- Values -------------------------------------------------------------------------------------------------------------- */
@@ -261,17 +259,16 @@ static void scale_sums(float *out, size_t dv, float factor)
 /* Queries of a block, whose scores are there. */
 static void sum_block(struct item *item, uint32_t first, uint32_t n_q, uint64_t any, float *scores)
 {
-    for (uint32_t i = 0; i < n_q; i++) {
-        float factor;
+    float factors[BLOCK];
 
-        if (!item->masks[first + i]) {
-            memset(scores + i * TOKENS, 0, TOKENS * sizeof *scores);
-            continue;
-        }
-        factor = weigh(item, first + i, scores + i * TOKENS);
-        scale_sums(item->part.out + (first + i) * item->dv, item->dv, factor);
+    for (uint32_t i = 0; i < n_q; i++)
+        if (item->masks[first + i] != UINT64_MAX || item->args->softcap > 0.0f)
+            cap_and_mask(item->args->softcap, item->masks[first + i], scores + i * TOKENS);
+    FOR_QUERIES(n_q, weigh, item, first, scores, factors);
+    for (uint32_t i = 0; i < n_q; i++) {
+        scale_sums(item->part.out + (first + i) * item->dv, item->dv, factors[i]);
         if (item->part.coded != item->part.out)
-            scale_sums(item->part.coded + (first + i) * item->dv, item->dv, factor);
+            scale_sums(item->part.coded + (first + i) * item->dv, item->dv, factors[i]);
     }
     add_seen(item, first, n_q, any & ~item->coded[CPU_VALUE], scores);
     if (item->coded[CPU_VALUE])

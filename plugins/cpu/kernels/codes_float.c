@@ -25,7 +25,7 @@ VEC_INLINE void add_quad(uint32_t n_q, const vb codes[WIDE], const float *x, siz
 
 /* One group, whose first quad has the rows' numbers from x on, and which ends with quad `end` of the run. */
 VEC_INLINE const float *add_run(uint32_t n_q, const struct products *p, const struct run *run, uint32_t quad, uint32_t end,
-                                const struct lanes *l, const float *x, vf sums[BLOCK][WIDE])
+                                const size_t at[WIDE], const float *x, vf sums[BLOCK][WIDE])
 {
     size_t stride = (size_t)p->codes->layout.outer * 4;
     const uint8_t *src = run->tile + p->codes->layout.planes[0].at + (run->quad + quad) * stride + p->outer * (size_t)4;
@@ -34,37 +34,42 @@ VEC_INLINE const float *add_run(uint32_t n_q, const struct products *p, const st
         vb codes[WIDE];
 
         for (uint32_t j = 0; j < WIDE; j++) {
-            codes[j] = vb_load(src + (size_t)l->at[j] * 4);
-            vec_prefetch_l2(src + (size_t)l->at[j] * 4 + run->ahead);
+            codes[j] = vb_load(src + at[j] * 4);
+            vec_prefetch_l2(src + at[j] * 4 + run->ahead);
         }
         add_quad(n_q, codes, x, p->numbers.stride, sums);
     }
     return x;
 }
 
-VEC_INLINE void multiply_group(uint32_t n_q, const struct products *p, uint32_t lane, uint32_t group)
+VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, vf y[BLOCK][WIDE])
 {
     const float *x = p->numbers.x + (size_t)group * p->group_quads * 4;
     uint32_t quad = group * p->group_quads, end = quad + p->group_quads;
-    struct lanes l = lanes_of(p, lane, group);
     vf sums[BLOCK][WIDE];
 
     for (uint32_t i = 0; i < n_q; i++)
         for (uint32_t j = 0; j < WIDE; j++)
             sums[i][j] = vf_splat(0.0f);
     for (const struct run *run = p->runs; run < p->runs + p->n_runs; run++)
-        x = add_run(n_q, p, run, quad, p->group_quads && end < run->n_quads ? end : run->n_quads, &l, x, sums);
-    for (uint32_t i = 0; i < n_q; i++)
-        put_lanes(p, p->add || group, i, &l, sums[i], 1.0f, 0.0f);
+        x = add_run(n_q, p, run, quad, p->group_quads && end < run->n_quads ? end : run->n_quads, at, x, sums);
+    scale_lanes(n_q, p, at, group, sums, y);
 }
 
 VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
 {
     uint32_t groups = p->group_quads ? (p->runs[0].n_quads + p->group_quads - 1) / p->group_quads : 1;
 
-    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES)
+    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES) {
+        vf y[BLOCK][WIDE];
+        size_t at[WIDE];
+
+        place_lanes(p, lane, at);
+        load_lanes(n_q, p, at, y);
         for (uint32_t group = 0; group < groups; group++)
-            multiply_group(n_q, p, lane, group);
+            add_group(n_q, p, at, group, y);
+        store_lanes(n_q, p, at, y);
+    }
 }
 
 void cpu_codes_multiply_floats(const struct products *p, uint32_t n_q)

@@ -3,72 +3,80 @@
 
 #include "kernels/codes.h"
 
-const struct scales cpu_codes_ones = {.scale = {[0 ... FOLD_MAX - 1] = 1.0f}, .minimum = {[0 ... FOLD_MAX - 1] = 1.0f}};
+const struct scales cpu_codes_ones = {.scale = {[0 ... FOLD_MAX - 1] = 1.0f}};
 
 /* ---- Scales -------------------------------------------------------------------------------------------------------------- */
 
-/* n numbers from `index` on along an axis, where `group` neighbours share one and these lie `stride` apart. */
-static void load_numbers(uint32_t dtype, const uint8_t *at, uint32_t index, uint32_t n, uint32_t group, uint32_t stride,
-                         float *out)
+/* An axis of scales and minima in a tile: `group` neighbours share one, and these lie `stride` apart. */
+struct axis {
+    const uint8_t *at;
+    uint32_t group, stride;
+};
+
+/* n numbers from `index` on. */
+static void gather_numbers(const struct cpu_codes *codes, const struct axis *axis, const uint8_t *at, uint32_t index,
+                           uint32_t n, float *out)
 {
-    size_t size = cpu_number_bytes(dtype);
     uint8_t gathered[FOLD_MAX * sizeof(float)];
+    size_t size = codes->scale_bytes;
 
-    if (group == 1 && stride == 1) {
-        uint32_t i = 0;
-
-        for (; i + CPU_LANES <= n; i += CPU_LANES)
-            vf_store(out + i, numbers_at(dtype, at, index + i));
-        if (i < n)
-            cpu_widen(dtype, at + (index + i) * size, n - i, out + i);
-        return;
-    }
     for (uint32_t i = 0; i < n; i++)
-        memcpy(gathered + i * size, at + (size_t)((index + i) / group) * stride * size, size);
-    cpu_widen(dtype, gathered, n, out);
+        memcpy(gathered + i * size, at + (size_t)((index + i) / axis->group) * axis->stride * size, size);
+    cpu_widen(codes->scale_type, gathered, n, out);
 }
 
-void cpu_codes_centre(const struct cpu_codes *codes, size_t n, struct scales *s)
+/* Those of n indices from `index` on go to s from `to` on; minima are moved to code `zero`. */
+static void load_scales(const struct cpu_codes *codes, struct axis axis, uint32_t index, uint32_t n, float zero, uint32_t to,
+                        struct scales *s)
 {
-    vf zero = vf_splat((float)codes->passes[0].zero);
+    const uint8_t *minima = axis.at + codes->layout.min_at;
+    float *scale = s->scale + to, *minimum = s->minimum + to;
+    uint32_t i = 0;
 
-    for (size_t i = 0; i < n && codes->layout.min_at; i += CPU_LANES)
-        vf_store(s->minimum + i, vf_madd(vf_load(s->scale + i), zero, vf_load(s->minimum + i)));
+    for (; i + CPU_LANES <= n && axis.group == 1 && axis.stride == 1; i += CPU_LANES) {
+        vf x = numbers_at(codes->scale_type, axis.at, index + i);
+
+        vf_store(scale + i, x);
+        if (codes->layout.min_at)
+            vf_store(minimum + i, vf_madd(x, vf_splat(zero), numbers_at(codes->scale_type, minima, index + i)));
+    }
+    if (i == n)
+        return;
+    gather_numbers(codes, &axis, axis.at, index + i, n - i, scale + i);
+    if (codes->layout.min_at)
+        gather_numbers(codes, &axis, minima, index + i, n - i, minimum + i);
+    for (; i < n; i++)
+        minimum[i] += zero * scale[i];
 }
 
 void cpu_codes_entry_scales(const struct cpu_codes *codes, const struct part *parts, uint32_t n_parts, uint32_t dim,
                             struct scales *s)
 {
-    size_t offset = (size_t)(dim / codes->group_dims) * codes->layout.token_groups * cpu_number_bytes(codes->scale_type);
+    size_t offset = (size_t)(dim / codes->group_dims) * codes->layout.token_groups * codes->scale_bytes;
     uint32_t n = 0;
 
     for (const struct part *part = parts; part < parts + n_parts; n += part++->n) {
-        const uint8_t *at = part->tile + offset;
+        struct axis axis = {part->tile + offset, codes->group_tokens, 1};
 
-        load_numbers(codes->scale_type, at, part->first, part->n, codes->group_tokens, 1, s->scale + n);
-        if (codes->layout.min_at)
-            load_numbers(codes->scale_type, at + codes->layout.min_at, part->first, part->n, codes->group_tokens, 1,
-                         s->minimum + n);
+        load_scales(codes, axis, part->first, part->n, (float)codes->passes[0].zero, n, s);
     }
-    cpu_codes_centre(codes, n, s);
 }
 
-void cpu_codes_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token, uint32_t width, struct scales *s)
+void cpu_codes_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token, uint32_t width, float zero,
+                          struct scales *s)
 {
-    const uint8_t *at = tile + token / codes->group_tokens * cpu_number_bytes(codes->scale_type);
-    uint32_t stride = codes->layout.token_groups;
+    size_t offset = (size_t)(token / codes->group_tokens) * codes->scale_bytes;
+    struct axis axis = {tile + offset, codes->group_dims, codes->layout.token_groups};
 
-    load_numbers(codes->scale_type, at, 0, width, codes->group_dims, stride, s->scale);
-    if (codes->layout.min_at)
-        load_numbers(codes->scale_type, at + codes->layout.min_at, 0, width, codes->group_dims, stride, s->minimum);
+    load_scales(codes, axis, 0, width, zero, 0, s);
     for (size_t i = width; i < steps(width); i++)
         s->scale[i] = s->minimum[i] = 0.0f;
 }
 
 /* ---- Digits -------------------------------------------------------------------------------------------------------------- */
 
-/* The largest magnitude of n numbers x times fold, which go to product: its bits, which are ordered as it is. */
-VEC_INLINE int32_t fold_row(const float *x, const float *fold, size_t n, float *product)
+/* n numbers x times fold go to product; the largest magnitudes of lanes. */
+VEC_INLINE vf fold_row(const float *x, const float *fold, size_t n, float *product)
 {
     vi most = vi_splat(0);
 
@@ -78,99 +86,103 @@ VEC_INLINE int32_t fold_row(const float *x, const float *fold, size_t n, float *
         vf_store(product + k, v);
         most = vi_max(most, (vi)v & 0x7fffffff);
     }
-    return vi_largest(most);
+    return (vf)most;
 }
 
-/* Numbers times `factor`, which fit into their digits; returns the sum of the whole numbers. In a float as large as 1.5 2^23
+/* Numbers times `factor`, which fit into their digits; the sums of whole numbers in lanes. In a float as large as 1.5 2^23
  * whole numbers stand in the low bits: of these the low byte is the low digit, and the byte above, when one half was added, the
  * high one. Digits of seven bits are moved there. */
-VEC_INLINE int32_t split_row(uint32_t bits, const float *product, float factor, size_t n, int8_t *digits, size_t row_bytes)
+VEC_INLINE vi split_row(uint32_t n_digits, uint32_t bits, const float *product, float factor, size_t n, size_t at,
+                        struct digit_row *row)
 {
     const int32_t up = 32 - (int32_t)bits;
-    vi sum = vi_splat(0), base = vi_splat(0x4b400000), half = vi_splat(1 << (bits - 1));
+    vi sum = vi_splat(0), half = vi_splat(1 << (bits - 1));
 
     for (size_t k = 0; k < n; k += CPU_LANES) {
-        vi whole = (vi)vf_madd(vf_load(product + k), vf_splat(factor), vf_splat(0x1.8p23f)) - base;
+        vi whole = (vi)vf_madd(vf_load(product + k), vf_splat(factor), vf_splat(0x1.8p23f));
 
         sum += whole;
-        vi_store_i8(digits + k, (whole + half) >> (int32_t)bits);
-        vi_store_i8(digits + row_bytes + k, bits == 8 ? whole : whole << up >> up);
+        if (n_digits == 2)
+            vi_store_i8(row->bytes[0] + at + k, (whole + half) >> (int32_t)bits);
+        vi_store_i8(row->bytes[n_digits - 1] + at + k, bits == 8 ? whole : whole << up >> up);
     }
-    return vi_sum(sum);
+    return sum - vi_splat((int32_t)(n / CPU_LANES * 0x4b400000));
 }
 
-/* Row i of n numbers, times their scales, to digits of group `group`, which begin at `at` in it. */
-VEC_INLINE void round_row(uint32_t bits, size_t n, const float *x, const struct scales *s, size_t i, size_t group, size_t at,
-                          struct digits *d)
+/* What meets codes that are counted from the middle one, or minima that lie along the rows. */
+VEC_INLINE void offset_rows(uint32_t n_q, size_t n, const struct cpu_codes *codes, struct lines x, const float *minimum,
+                            const vi sums[BLOCK], uint32_t group, struct digit_row *rows)
 {
-    const int32_t one = (1 << (bits - 1)) - 1, most = (one << bits) + one;
-    float product[FOLD_MAX], top;
-    int32_t top_bits = fold_row(x, s->scale, n, product), sum = 0;
-    int8_t *digits = d->bytes + i * DIGITS * d->row_bytes + at;
+    float zero = (float)codes->passes[0].zero, out[BLOCK];
+    vf lanes[BLOCK];
 
-    memcpy(&top, &top_bits, sizeof top);
-    if (top > 0x1p-100f && top < INFINITY)
-        sum = split_row(bits, product, (float)most / top, n, digits, d->row_bytes);
-    else
-        for (uint32_t k = 0; k < DIGITS; k++)
-            memset(digits + k * d->row_bytes, 0, n);
-    d->scales[i * d->groups + group] = top * (1.0f / (float)most);
-    d->sums[i * d->groups + group] = sum;
-}
-
-/* out[i]: the sum of row i times y; four rows at a time, where there are fewer the first one again. */
-static void product_sums(uint32_t n_q, struct lines x, const float *y, size_t n, float *out)
-{
-    for (uint32_t first = 0; first < n_q; first += 4) {
-        f32x8 sums[4];
-        float four[4];
-
-        for (uint32_t i = 0; i < 4; i++) {
-            const float *row = x.x + (first + i < n_q ? first + i : first) * x.stride;
-            vf sum = vf_splat(0.0f);
-
-            for (size_t k = 0; k < n; k += CPU_LANES)
-                sum = vf_madd(vf_load(row + k), vf_load(y + k), sum);
-            sums[i] = vf_to_8(sum);
-        }
-        f32x8_sum4(sums[0], sums[1], sums[2], sums[3], four);
-        for (uint32_t i = first; i < n_q && i < first + 4; i++)
-            out[i] = four[i - first];
+    for (uint32_t i = 0; i < n_q; i++) {
+        lanes[i] = vf_from_i32(sums[i]) * vf_splat(-zero * rows[i].scales[group]);
+        for (size_t k = 0; k < n && minimum; k += CPU_LANES)
+            lanes[i] = vf_madd(vf_load(x.x + i * x.stride + k), vf_load(minimum + k), lanes[i]);
     }
-}
-
-void cpu_codes_round(const struct cpu_codes *codes, const float *x, size_t n, size_t i, size_t group, size_t at,
-                     struct digits *d)
-{
-    round_row(digit_bits(codes), n, x, &cpu_codes_ones, i, group, at, d);
-    d->totals[i * d->groups + group] = 0.0f;
-    if (codes->layout.min_at)
-        product_sums(1, (struct lines){x, 0}, cpu_codes_ones.minimum, n, &d->totals[i * d->groups + group]);
-}
-
-/* ---- Rows ---------------------------------------------------------------------------------------------------------------- */
-
-VEC_INLINE void round_rows(uint32_t bits, size_t n, uint32_t n_q, struct lines x, const struct scales *s, struct digits *d)
-{
+    reduce_rows(n_q, vf_sum4, lanes, out);
     for (uint32_t i = 0; i < n_q; i++)
-        round_row(bits, n, x.x + i * x.stride, s, i, 0, 0, d);
+        rows[i].offsets[group] = out[i];
+}
+
+VEC_INLINE void round_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, size_t n, const struct cpu_codes *codes,
+                            struct lines x, const struct scales *s, uint32_t group, size_t at, struct digit_row *rows)
+{
+    const int32_t one = (1 << (bits - 1)) - 1, most = n_digits == 1 ? one : (one << bits) + one;
+    float products[BLOCK * FOLD_MAX], tops[BLOCK];
+    vf lanes[BLOCK];
+    vi sums[BLOCK];
+
+    for (uint32_t i = 0; i < n_q; i++)
+        lanes[i] = fold_row(x.x + i * x.stride, s->scale, n, products + i * n);
+    reduce_rows(n_q, vf_magnitude4, lanes, tops);
+    for (uint32_t i = 0; i < n_q; i++) {
+        sums[i] = vi_splat(0);
+        if (tops[i] > 0x1p-100f && tops[i] < INFINITY)
+            sums[i] = split_row(n_digits, bits, products + i * n, (float)most / tops[i], n, at, &rows[i]);
+        else
+            for (uint32_t d = 0; d < n_digits; d++)
+                memset(rows[i].bytes[d] + at, 0, n);
+        rows[i].scales[group] = tops[i] * (1.0f / (float)most);
+    }
+    offset_rows(n_q, n, codes, x, codes->folded && codes->layout.min_at ? s->minimum : NULL, sums, group, rows);
+}
+
+/* Sums of rows. */
+static void add_up(uint32_t n_q, struct lines x, size_t n, uint32_t group, struct digit_row *rows)
+{
+    for (uint32_t i = 0; i < n_q; i++) {
+        vf sum = vf_splat(0.0f);
+
+        for (size_t k = 0; k < n; k += CPU_LANES)
+            sum += vf_load(x.x + i * x.stride + k);
+        rows[i].totals[group] = f32x8_sum(vf_to_8(sum));
+    }
 }
 
 /* Rows of 64 numbers are the most frequent ones. */
+void cpu_codes_round(const struct cpu_codes *codes, uint32_t n_q, struct lines x, size_t n, const struct scales *s,
+                     uint32_t group, size_t at, struct digit_row *rows)
+{
+    uint32_t n_digits = digits_of(codes), bits = digit_bits(codes);
+
+    if (n == 64 && n_digits == 1 && bits == 8)
+        FOR_QUERIES(n_q, round_group, 1, 8, 64, codes, x, s, group, at, rows);
+    else if (n == 64 && n_digits == 2 && bits == 8)
+        FOR_QUERIES(n_q, round_group, 2, 8, 64, codes, x, s, group, at, rows);
+    else
+        round_group(n_q, n_digits, bits, n, codes, x, s, group, at, rows);
+    if (!codes->folded && codes->layout.min_at)
+        add_up(n_q, x, n, group, rows);
+}
+
 void cpu_codes_fold(uint32_t n_q, struct lines x, size_t n, const struct scales *s, struct folded *f, struct products *p)
 {
-    const struct cpu_codes *codes = p->codes;
-
     p->numbers = (struct lines){f->numbers, n};
-    p->digits = (struct digits){f->bytes, n, f->scales, f->sums, f->totals, 1};
-    if (codes->floats)
-        for (uint32_t i = 0; i < n_q; i++)
-            fold_row(x.x + i * x.stride, s->scale, n, f->numbers + i * n);
-    else if (n == 64 && digit_bits(codes) == 8)
-        round_rows(8, 64, n_q, x, s, &p->digits);
-    else
-        round_rows(digit_bits(codes), n, n_q, x, s, &p->digits);
-    memset(f->totals, 0, sizeof f->totals);
-    if (codes->layout.min_at)
-        product_sums(n_q, x, s->minimum, n, f->totals);
+    p->digits = f->digits;
+    if (!p->codes->floats)
+        cpu_codes_round(p->codes, n_q, x, n, s, 0, 0, f->digits);
+    for (uint32_t i = 0; i < n_q && p->codes->floats; i++)
+        fold_row(x.x + i * x.stride, s->scale, n, f->numbers + i * n);
 }

@@ -71,21 +71,6 @@ static void find_sources(const struct products *p, uint32_t per_byte, struct sou
 
 /* ---- Products ------------------------------------------------------------------------------------------------------------ */
 
-/* Sums of each digit of up to BLOCK rows. */
-struct totals {
-    vi digit[BLOCK][DIGITS][WIDE];
-};
-
-/* Codes are counted from the middle one. */
-VEC_INLINE void begin_totals(uint32_t n_q, const struct products *p, int32_t zero, uint32_t group, struct totals *t)
-{
-    for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t j = 0; j < WIDE; j++) {
-            t->digit[i][0][j] = vi_splat(0);
-            t->digit[i][1][j] = vi_splat(-zero * p->digits.sums[i * p->digits.groups + group]);
-        }
-}
-
 /* The codes of place k in their bytes. */
 VEC_INLINE vb codes_of(uint32_t bits, const uint8_t *table, vb bytes, uint32_t k)
 {
@@ -94,14 +79,20 @@ VEC_INLINE vb codes_of(uint32_t bits, const uint8_t *table, vb bytes, uint32_t k
     return table ? vb_lookup(table, codes) : codes;
 }
 
-/* n_k quads of codes, from place k in their bytes on, so many that the sums of dot_step() hold their products. */
-VEC_INLINE void add_quads(uint32_t n_q, uint32_t bits, const uint8_t *table, const vb bytes[WIDE], uint32_t k, uint32_t n_k,
-                          const int8_t *digits, size_t row_bytes, struct totals *t)
+/* Sums of each digit of up to BLOCK rows. */
+struct totals {
+    vi digit[BLOCK][2][WIDE];
+};
+
+/* n_k quads of codes, from place k in their bytes on, so many that the sums of dot_step() hold their products; they meet the
+ * rows' digits from `at` on. */
+VEC_INLINE void add_quads(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const vb bytes[WIDE],
+                          uint32_t k, uint32_t n_k, const struct digit_row *rows, size_t at, struct totals *t)
 {
-    dot_sum sums[BLOCK][DIGITS][WIDE];
+    dot_sum sums[BLOCK][2][WIDE];
 
     for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t d = 0; d < DIGITS; d++)
+        for (uint32_t d = 0; d < n_digits; d++)
             for (uint32_t j = 0; j < WIDE; j++)
                 sums[i][d][j] = dot_begin(t->digit[i][d][j]);
     for (uint32_t end = k + n_k; k < end; k++) {
@@ -110,99 +101,132 @@ VEC_INLINE void add_quads(uint32_t n_q, uint32_t bits, const uint8_t *table, con
         for (uint32_t j = 0; j < WIDE; j++)
             codes[j] = codes_of(bits, table, bytes[j], k);
         for (uint32_t i = 0; i < n_q; i++)
-            for (uint32_t d = 0; d < DIGITS; d++)
+            for (uint32_t d = 0; d < n_digits; d++)
                 for (uint32_t j = 0; j < WIDE; j++)
-                    sums[i][d][j] = dot_step(sums[i][d][j], codes[j], vb_splat4(digits + (i * DIGITS + d) * row_bytes + k * 4));
+                    sums[i][d][j] = dot_step(sums[i][d][j], codes[j], vb_splat4(rows[i].bytes[d] + at + k * 4));
     }
     for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t d = 0; d < DIGITS; d++)
+        for (uint32_t d = 0; d < n_digits; d++)
             for (uint32_t j = 0; j < WIDE; j++)
                 t->digit[i][d][j] = dot_end(sums[i][d][j], 1, t->digit[i][d][j]);
 }
 
-/* Totals count in the first pass. */
-VEC_INLINE void put_totals(uint32_t n_q, const struct products *p, const struct cpu_codes_pass *pass, uint32_t group,
-                           const struct lanes *l, const struct totals *t)
-{
-    bool first = pass == p->codes->passes;
-
-    for (uint32_t i = 0; i < n_q; i++) {
-        size_t number = i * p->digits.groups + group;
-        vf y[WIDE];
-
-        for (uint32_t j = 0; j < WIDE; j++)
-            y[j] = vf_from_i32((t->digit[i][0][j] << (int32_t)digit_bits(p->codes)) + t->digit[i][1][j]);
-        put_lanes(p, p->add || group || !first, i, l, y, pass->factor * p->digits.scales[number],
-                  first ? p->digits.totals[number] : 0.0f);
-    }
-}
-
-/* n_q rows against the codes of one group. */
-VEC_INLINE void multiply_group(uint32_t n_q, uint32_t bits, const uint8_t *table, const struct products *p,
-                               const struct cpu_codes_pass *pass, const struct sources *s, uint32_t lane, uint32_t group)
+/* The rows against the codes of one group. */
+VEC_INLINE void add_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const struct products *p,
+                          const struct sources *s, uint32_t group, const size_t lanes[WIDE], struct totals *t)
 {
     const uint32_t per_byte = 8 / bits, each = table ? 1 : per_byte;
     const struct source *row = s->rows + group * s->n_group;
     const struct source *end = s->rows + ((group + 1) * s->n_group < s->n ? (group + 1) * s->n_group : s->n);
-    const int8_t *digits = p->digits.bytes + (size_t)group * s->n_group * per_byte * 4;
-    struct lanes l = lanes_of(p, lane, group);
-    struct totals t;
+    size_t at = (size_t)group * s->n_group * per_byte * 4;
 
-    begin_totals(n_q, p, pass->zero, group, &t);
-    for (; row < end; row++, digits += per_byte * 4) {
+    for (uint32_t i = 0; i < n_q; i++)
+        for (uint32_t d = 0; d < n_digits; d++)
+            for (uint32_t j = 0; j < WIDE; j++)
+                t->digit[i][d][j] = vi_splat(0);
+    for (; row < end; row++, at += per_byte * 4) {
         vb bytes[WIDE];
 
         for (uint32_t j = 0; j < WIDE; j++) {
-            bytes[j] = vb_load(row->at + (size_t)l.at[j] * 4);
-            vec_prefetch_l2(row->ahead + (size_t)l.at[j] * 4);
+            bytes[j] = vb_load(row->at + lanes[j] * 4);
+            vec_prefetch_l2(row->ahead + lanes[j] * 4);
         }
         for (uint32_t k = 0; k < per_byte; k += each)
-            add_quads(n_q, bits, table, bytes, k, each, digits, p->digits.row_bytes, &t);
+            add_quads(n_q, n_digits, bits, table, bytes, k, each, p->digits, at, t);
     }
-    put_totals(n_q, p, pass, group, &l, &t);
 }
 
-VEC_INLINE void multiply(uint32_t n_q, uint32_t bits, bool lookup, const struct products *p, const struct sources *s)
+/* Whole numbers, their scales and offsets, which count in the first pass. */
+VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct products *p, float factor, bool first,
+                             uint32_t group, const struct totals *t, vf out[BLOCK][WIDE])
 {
-    for (const struct cpu_codes_pass *pass = p->codes->passes; pass < p->codes->passes + p->codes->n_passes; pass++)
-        for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES)
-            for (uint32_t group = 0; group * s->n_group < s->n; group++)
-                multiply_group(n_q, bits, lookup ? pass->table : NULL, p, pass, s, lane, group);
+    for (uint32_t i = 0; i < n_q; i++)
+        for (uint32_t j = 0; j < WIDE; j++) {
+            vi high = t->digit[i][0][j], low = t->digit[i][n_digits - 1][j];
+            vi whole = n_digits == 1 ? low : (high << (int32_t)digit_bits(p->codes)) + low;
+
+            out[i][j] = vf_madd(vf_from_i32(whole), vf_splat(factor * p->digits[i].scales[group]),
+                                vf_splat(first ? factor * p->digits[i].offsets[group] : 0.0f));
+        }
+}
+
+/* y += totals, times the minima of lanes: where the middle code is. */
+VEC_INLINE void add_minima(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, vf y[BLOCK][WIDE])
+{
+    vf zero = vf_splat((float)p->codes->passes[0].zero);
+
+    for (uint32_t j = 0; j < WIDE; j++) {
+        vf minimum = vf_madd(numbers_at(p->lane_type, p->lane_scales + group * p->lane_stride, at[j]), zero,
+                             numbers_at(p->lane_type, p->lane_minima + group * p->lane_stride, at[j]));
+        for (uint32_t i = 0; i < n_q; i++)
+            y[i][j] = vf_madd(vf_splat(p->digits[i].totals[group]), minimum, y[i][j]);
+    }
+}
+
+/* Some lanes: all groups. */
+VEC_INLINE void multiply_lanes(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
+                               const struct sources *s, uint32_t lane)
+{
+    vf y[BLOCK][WIDE], some[BLOCK][WIDE];
+    size_t at[WIDE];
+
+    place_lanes(p, lane, at);
+    load_lanes(n_q, p, at, y);
+    for (uint32_t group = 0; group * s->n_group < s->n; group++) {
+        for (uint32_t i = 0; i < (lookup ? CODES_PASSES : 1); i++) {
+            const struct cpu_codes_pass *pass = &p->codes->passes[i];
+            struct totals t;
+
+            add_group(n_q, n_digits, bits, lookup ? pass->table : NULL, p, s, group, at, &t);
+            scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, group, &t, some);
+            scale_lanes(n_q, p, at, group, some, y);
+        }
+        if (p->lane_minima)
+            add_minima(n_q, p, at, group, y);
+    }
+    store_lanes(n_q, p, at, y);
+}
+
+VEC_INLINE void multiply(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
+                         const struct sources *s)
+{
+    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES)
+        multiply_lanes(n_q, n_digits, bits, lookup, p, s, lane);
 }
 
 typedef void multiply_fn(uint32_t n_q, const struct products *p, const struct sources *s);
 
-#define MULTIPLY(name, bits, lookup)                                                                                           \
+#define MULTIPLY(name, n_digits, bits, lookup)                                                                                 \
     static void name(uint32_t n_q, const struct products *p, const struct sources *s)                                          \
     {                                                                                                                          \
-        FOR_QUERIES(n_q, multiply, bits, lookup, p, s);                                                                        \
+        FOR_QUERIES(n_q, multiply, n_digits, bits, lookup, p, s);                                                              \
     }
 
-MULTIPLY(multiply2, 2, false)
-MULTIPLY(multiply4, 4, false)
-MULTIPLY(multiply8, 8, false)
-MULTIPLY(look_up4, 4, true)
-MULTIPLY(look_up8, 8, true)
+MULTIPLY(multiply2, 1, 2, false)
+MULTIPLY(multiply4, 1, 4, false)
+MULTIPLY(multiply8, 1, 8, false)
+MULTIPLY(multiply8_2, 2, 8, false)
+MULTIPLY(look_up4, LOOKUP_DIGITS, 4, true)
+MULTIPLY(look_up8, LOOKUP_DIGITS, 8, true)
 
-/* By the bits of the only plane; others are expanded to bytes. */
-static multiply_fn *const multiply_by[] = {[2] = multiply2, [4] = multiply4, [8] = multiply8};
-static multiply_fn *const look_up_by[] = {[4] = look_up4, [8] = look_up8};
+/* By the bits of the only plane, which are all of a code, or else of bytes that codes of up to five bits were expanded to, or
+ * of more. */
+static multiply_fn *const multiply_by[] = {[2] = multiply2, [4] = multiply4, [8] = multiply8_2};
 
 void cpu_codes_multiply(const struct products *p, uint32_t n_q)
 {
     const struct cpu_codes *codes = p->codes;
-    multiply_fn *const *by_bits = codes->lookup ? look_up_by : multiply_by;
-    uint32_t bits = codes->layout.planes[0].bits;
+    uint32_t bits = codes->layout.n_planes == 1 ? codes->layout.planes[0].bits : 1;
     uint8_t room[EXPANDED];
     struct sources s;
 
     if (codes->floats)
         cpu_codes_multiply_floats(p, n_q);
-    else if (codes->layout.n_planes == 1 && by_bits[bits]) {
+    else if (bits > 1) {
         find_sources(p, 8 / bits, &s);
-        by_bits[bits](n_q, p, &s);
+        (codes->lookup ? look_up4 : multiply_by[bits])(n_q, p, &s);
     } else {
         expand(p, room, &s);
-        by_bits[8](n_q, p, &s);
+        (codes->lookup ? look_up8 : digits_of(codes) == 1 ? multiply8 : multiply8_2)(n_q, p, &s);
     }
 }

@@ -15,6 +15,12 @@ VEC_INLINE vf vf_madd(vf a, vf b, vf c)
     return f32x8_madd(a, b, c);
 }
 
+/* b where either is NaN. */
+VEC_INLINE vf vf_max(vf a, vf b)
+{
+    return f32x8_max(a, b);
+}
+
 VEC_INLINE vf vf_from_f16(const void *p)
 {
     return f32x8_from_f16(p);
@@ -39,16 +45,6 @@ VEC_INLINE vi vi_max(vi a, vi b)
     return i32x8_max(a, b);
 }
 
-VEC_INLINE int32_t vi_largest(vi v)
-{
-    return i32x8_largest(v);
-}
-
-VEC_INLINE int32_t vi_sum(vi v)
-{
-    return i32x8_sum(v);
-}
-
 /* The low bytes of the lanes. */
 VEC_INLINE void vi_store_i8(void *p, vi v)
 {
@@ -57,6 +53,17 @@ VEC_INLINE void vi_store_i8(void *p, vi v)
 
 /* Sums of the lanes that are eight apart. */
 VEC_INLINE f32x8 vf_to_8(vf v)
+{
+    return v;
+}
+
+/* The larger ones. */
+VEC_INLINE f32x8 vf_to_8_most(vf v)
+{
+    return v;
+}
+
+VEC_INLINE i32x8 vi_to_8_most(vi v)
 {
     return v;
 }

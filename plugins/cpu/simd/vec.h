@@ -132,13 +132,6 @@ VEC_INLINE f32x8 f32x8_select(i32x8 mask, f32x8 a, f32x8 b)
     return (f32x8)((mask & (i32x8)a) | (~mask & (i32x8)b));
 }
 
-VEC_INLINE i32x8 i32x8_max(i32x8 a, i32x8 b)
-{
-    i32x8 mask = a > b;
-
-    return (mask & a) | (~mask & b);
-}
-
 /* The first n lanes of p, zeros behind; n < 8. */
 VEC_INLINE f32x8 f32x8_load_n(const float *p, uint32_t n)
 {
@@ -168,13 +161,6 @@ VEC_INLINE int32_t i32x8_sum(i32x8 v)
     v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
     v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
     return v[0] + v[1];
-}
-
-VEC_INLINE int32_t i32x8_largest(i32x8 v)
-{
-    v = i32x8_max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
-    v = i32x8_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
-    return v[0] > v[1] ? v[0] : v[1];
 }
 
 /* rows[i][j] <-> rows[j][i] */
@@ -207,6 +193,50 @@ VEC_INLINE f32x8 f32x8_from_i32(i32x8 v)
 }
 
 #include "isa.h"
+
+VEC_INLINE int32_t i32x8_largest(i32x8 v)
+{
+    v = i32x8_max(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+    v = i32x8_max(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+    return v[0] > v[1] ? v[0] : v[1];
+}
+
+/* name(a, b, c, d): the largest lane of each of them, twice. */
+#define MOST4(name, type, max)                                                                                                 \
+    VEC_INLINE type name(type a, type b, type c, type d)                                                                       \
+    {                                                                                                                          \
+        a = max(__builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13),                                                       \
+                __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15));                                                    \
+        c = max(__builtin_shufflevector(c, d, 0, 8, 1, 9, 4, 12, 5, 13),                                                       \
+                __builtin_shufflevector(c, d, 2, 10, 3, 11, 6, 14, 7, 15));                                                    \
+        a = max(__builtin_shufflevector(a, c, 0, 1, 8, 9, 4, 5, 12, 13),                                                       \
+                __builtin_shufflevector(a, c, 2, 3, 10, 11, 6, 7, 14, 15));                                                    \
+        return max(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3));                                                  \
+    }
+
+MOST4(f32x8_most4, f32x8, f32x8_max)
+MOST4(i32x8_most4, i32x8, i32x8_max)
+
+/* Sums of lanes of each; their largest; and the largest of numbers that are not negative, or NaN if there is one, as bits are
+ * ordered. */
+VEC_INLINE void vf_sum4(vf a, vf b, vf c, vf d, float *out)
+{
+    f32x8_sum4(vf_to_8(a), vf_to_8(b), vf_to_8(c), vf_to_8(d), out);
+}
+
+VEC_INLINE void vf_most4(vf a, vf b, vf c, vf d, float *out)
+{
+    f32x8 most = f32x8_most4(vf_to_8_most(a), vf_to_8_most(b), vf_to_8_most(c), vf_to_8_most(d));
+
+    memcpy(out, &most, 4 * sizeof *out);
+}
+
+VEC_INLINE void vf_magnitude4(vf a, vf b, vf c, vf d, float *out)
+{
+    i32x8 most = i32x8_most4(vi_to_8_most((vi)a), vi_to_8_most((vi)b), vi_to_8_most((vi)c), vi_to_8_most((vi)d));
+
+    memcpy(out, &most, 4 * sizeof *out);
+}
 
 /* Rounds to the nearest integer (ties to even) where |x| < 2^22. */
 VEC_INLINE vi vi_round(vf x)

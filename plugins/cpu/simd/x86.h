@@ -20,6 +20,11 @@ VEC_INLINE f32x8 f32x8_min(f32x8 a, f32x8 b)
     return _mm256_min_ps(a, b);
 }
 
+VEC_INLINE i32x8 i32x8_max(i32x8 a, i32x8 b)
+{
+    return (i32x8)_mm256_max_epi32((__m256i)a, (__m256i)b);
+}
+
 VEC_INLINE f32x8 f32x8_from_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));

@@ -17,6 +17,12 @@ VEC_INLINE vf vf_madd(vf a, vf b, vf c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+/* b where either is NaN. */
+VEC_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+
 VEC_INLINE vf vf_from_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
@@ -78,16 +84,6 @@ VEC_INLINE vi vi_max(vi a, vi b)
     return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
 }
 
-VEC_INLINE int32_t vi_largest(vi v)
-{
-    return _mm512_reduce_max_epi32((__m512i)v);
-}
-
-VEC_INLINE int32_t vi_sum(vi v)
-{
-    return _mm512_reduce_add_epi32((__m512i)v);
-}
-
 /* The low bytes of the lanes. */
 VEC_INLINE void vi_store_i8(void *p, vi v)
 {
@@ -98,6 +94,17 @@ VEC_INLINE void vi_store_i8(void *p, vi v)
 VEC_INLINE f32x8 vf_to_8(vf v)
 {
     return (f32x8)_mm512_castps512_ps256(v) + (f32x8)_mm512_extractf32x8_ps(v, 1);
+}
+
+/* The larger ones. */
+VEC_INLINE f32x8 vf_to_8_most(vf v)
+{
+    return f32x8_max((f32x8)_mm512_castps512_ps256(v), (f32x8)_mm512_extractf32x8_ps(v, 1));
+}
+
+VEC_INLINE i32x8 vi_to_8_most(vi v)
+{
+    return i32x8_max((i32x8)_mm512_castsi512_si256((__m512i)v), (i32x8)_mm512_extracti64x4_epi64((__m512i)v, 1));
 }
 
 /* All of them. */

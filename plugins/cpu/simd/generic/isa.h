@@ -18,6 +18,13 @@ VEC_INLINE f32x8 f32x8_min(f32x8 a, f32x8 b)
     return f32x8_select(a < b, a, b);
 }
 
+VEC_INLINE i32x8 i32x8_max(i32x8 a, i32x8 b)
+{
+    i32x8 mask = a > b;
+
+    return (mask & a) | (~mask & b);
+}
+
 VEC_INLINE f32x8 f32x8_from_f16(const void *p)
 {
     u16x8 v;
