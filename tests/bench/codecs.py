@@ -19,6 +19,8 @@ CODECS = Comparison(
         "int8": ["--kv.codec=int8"],
         "int4": ["--kv.codec=int4"],
         "kivi2": ["--kv.codec=kivi", "--kv.kivi.bits=2"],
+        "fp8": ["--kv.codec=fp8"],
+        "turboquant": ["--kv.codec=turboquant"],
     },
     tests={
         "codec-one": ("decode after %d" % DEPTH, ["-p", "0", "-n", "64", "-d", str(DEPTH)], 1),
@@ -27,6 +29,7 @@ CODECS = Comparison(
     goals={  # for SmolLM2
         ("codec-one", "int8"): 1.25, ("codec-one", "int4"): 1.45, ("codec-one", "kivi2"): 1.5, ("codec-eight", "int8"): 1.5,
         ("codec-eight", "int4"): 2.3, ("codec-eight", "kivi2"): 2.5,
+        **{(test, codec): None for test in ("codec-one", "codec-eight") for codec in ("fp8", "turboquant")},
     },
     context=DEPTH + 256)
 

@@ -16,7 +16,7 @@ class Comparison:
     base_title: str
     options: dict  # variant -> arguments of `soquete bench`
     tests: dict  # name -> (title, arguments, sequences)
-    goals: dict  # (test, variant) -> ratio to the base to reach; what has none is not measured
+    goals: dict  # (test, variant) -> ratio to the base to reach, or None; what is not there is not measured
     context: int
 
     def variants(self, test):
@@ -41,7 +41,7 @@ def render(c, records):
             if own is None:
                 continue
             quotient, goal = ratio(own, base[1]), c.goals[test, variant]
-            met = "-" if quotient is None else "yes" if round(quotient, 2) >= goal else "no"
+            met = "-" if quotient is None or goal is None else "yes" if round(quotient, 2) >= goal else "no"
             rows.append([title, variant, cell(own), cell(base[1]), cell(quotient, 2), cell(goal, 2), met])
     text = table(["test", c.kind, "tok/s", c.base_title, "ratio", "goal", "met"], rows, 2)
     return (text + "\n\n" + busy_note(records)).rstrip()
