@@ -37,11 +37,12 @@ static int streaming_on_commit(void *self, void *state, const struct soq_kv_comm
     uint32_t all = s->everything || first <= s->sinks;
 
     (void)state;
-    if (commit->max_ranges < 2) {
+    if (commit->max_ranges < 2 && err) {
         err->code = -SOQ_ELIMIT;
         snprintf(err->text, sizeof err->text, "streaming60: room for %u ranges, but 2 are needed", commit->max_ranges);
-        return err->code;
     }
+    if (commit->max_ranges < 2)
+        return -SOQ_ELIMIT;
     ranges[0] = (struct soq_kv_range){0, all ? n : s->sinks};
     ranges[1] = (struct soq_kv_range){first, n};
     *n_ranges_out = all ? 1 : 2;

@@ -18,6 +18,8 @@ static int fail(struct soq_error *err, int code, const char *fmt, ...)
 {
     va_list args;
 
+    if (!err) /* the caller wants no message */
+        return -code;
     va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);

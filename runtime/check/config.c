@@ -25,7 +25,7 @@ static bool is_accepted(struct soq__kit *kit, const char *setting, struct soq_er
     return !rc;
 }
 
-/* Accepted, and then init either works or says what is wrong with it. */
+/* Accepted, and then init either works or says what is wrong with it, if somebody wants to know. */
 static void try_value(struct soq__kit *kit, const struct soq_option *option, const char *value)
 {
     struct soq_error *err = soq__kit_error(kit);
@@ -41,6 +41,9 @@ static void try_value(struct soq__kit *kit, const struct soq_option *option, con
         soq__kit_refused(kit, "init", rc, 0, err);
         SOQ__EXPECT(kit, strstr(err->text, option->key) || rc == -SOQ_ENOMEM || rc == -SOQ_ENOTFOUND,
                     "init refuses it, and its message does not name the key: %s", err->text);
+        soq__kit_at(kit, "%s, without a struct soq_error", setting);
+        SOQ__EXPECT(kit, soq__kit_init(kit, soq__kit_self(kit), (const char *const[]){setting, NULL}, NULL) == rc,
+                    "init returns another code than with one: %s", err->text);
     } else {
         soq__kit_shutdown(kit, self);
     }

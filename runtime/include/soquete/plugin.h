@@ -5,8 +5,9 @@
  *
  * Rules that hold everywhere (runtime/DESIGN.md gives the failure behind each):
  *  - Every struct begins with struct_size, set by whoever fills it; fields are appended only; a reader looks at no field beyond
- * the size it was given. Arrays of structs carry a stride. While the major is 0 layouts may change and minors must be equal.
- *  - A call returns 0 or -SOQ_E... and fills the caller's struct soq_error. No plugin prints, aborts, exits or throws.
+ *    the size it was given. Arrays of structs carry a stride. While the major is 0 layouts may change and minors must be equal.
+ *  - A call returns 0 or -SOQ_E... and then fills the caller's struct soq_error, if there is one: `err` may be NULL. No plugin
+ *    prints, aborts, exits or throws.
  *  - Strings passed in either direction are copied by whoever keeps them. Who allocates frees.
  *  - Optional slots and tables are NULL; the host resolves the substitute once, at load. Each slot says required or optional.
  *  - Unless a slot says otherwise: it is called from one thread at a time per instance, any thread; it is synchronous.
