@@ -368,7 +368,7 @@ static int rob(void *ctx, const struct soq_event *event)
 
     (void)event;
     soq__engine_lock(e);
-    if (!s->seq->job)
+    if (!s->seq->job && soq__kv_seq_bytes(&s->seq->kv))
         cr_assert_eq(soq__preempt(s->seq, NULL), 0);
     soq__engine_unlock(e);
     return 0;
