@@ -6,16 +6,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/minmax.h"
 #include "base/size.h"
 #include "engine/jobs.h"
 #include "kv/swap.h"
 
 #define OVERTAKEN_MAX 16 /* times that a waiting job is passed over */
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- Priority -------------------------------------------------------------------------------------------------------- */
 
@@ -192,19 +188,19 @@ static void reuse(struct soq__engine *e, struct soq__job *job)
     uint32_t keep = 0, most = job->n_prompt - 1, rows = weighed_rows(e), point, taken;
 
     if (job->on_logits)
-        most = min_u32(most, job->logits_from);
-    while (keep < min_u32(most, seq->kv.n_committed) && seq->tokens[keep] == job->prompt[keep])
+        most = soq__min_u32(most, job->logits_from);
+    while (keep < soq__min_u32(most, seq->kv.n_committed) && seq->tokens[keep] == job->prompt[keep])
         keep++;
-    point = soq__kv_rollback_point(&seq->kv, min_u32(keep, job->n_prompt > rows ? job->n_prompt - rows : 0));
+    point = soq__kv_rollback_point(&seq->kv, soq__min_u32(keep, job->n_prompt > rows ? job->n_prompt - rows : 0));
     if (!point) /* entries were evicted or a window has passed: go on from the end if that is possible, else begin again */
         point = soq__kv_rollback_point(&seq->kv, keep);
     soq__kv_rollback(&seq->kv, point, NULL);
     memcpy(seq->tokens, job->prompt, job->n_prompt * sizeof *seq->tokens);
     seq->n_tokens = job->n_prompt;
     seq->n_dropped = 0;
-    taken = take_prefix(e, seq, min_u32(most, job->n_prompt > rows ? job->n_prompt - rows : 0));
+    taken = take_prefix(e, seq, soq__min_u32(most, job->n_prompt > rows ? job->n_prompt - rows : 0));
     job->n_cached = seq->kv.n_committed;
-    job->n_prefix = taken ? taken : min_u32(job->n_prefix, job->n_cached); /* some may be left of an earlier try */
+    job->n_prefix = taken ? taken : soq__min_u32(job->n_prefix, job->n_cached); /* some may be left of an earlier try */
 }
 
 /* After a preemption: the tokens are known, and where blocks were dropped some may be found again. */

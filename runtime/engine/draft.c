@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "config/settings.h"
 #include "engine/jobs.h"
 #include "engine/speculate.h"
@@ -157,11 +158,6 @@ void soq__drafts_close(struct soq__job *job)
     job->drafted_from = job->decided_from = NULL;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 uint32_t soq__drafts_wanted(const struct soq__engine *e, const struct soq__job *job)
 {
     const struct soq__kv_seq *kv = &job->seq->kv;
@@ -171,7 +167,7 @@ uint32_t soq__drafts_wanted(const struct soq__engine *e, const struct soq__job *
         return 0;
     if (e->drafting.adapts && !is_worth_it(soq__kv_view_bytes(kv, SOQ__KV_FULL), soq__kv_view_bytes(kv, SOQ__KV_LOSSY)))
         return 0;
-    return min_u32(job->n_wanted, min_u32(most, left));
+    return soq__min_u32(job->n_wanted, soq__min_u32(most, left));
 }
 
 /* ---- Drafting ------------------------------------------------------------------------------------------------------------ */
@@ -299,5 +295,5 @@ void soq__drafts_done(const struct soq__engine *e, struct soq__job *job, uint32_
     job->n_drafted += job->n_drafts;
     job->n_accepted += n_accepted;
     if (e->drafting.adapts && job->n_drafts)
-        job->n_wanted = n_accepted < job->n_drafts ? n_accepted + 1 : min_u32(2 * job->n_wanted, e->drafting.most);
+        job->n_wanted = n_accepted < job->n_drafts ? n_accepted + 1 : soq__min_u32(2 * job->n_wanted, e->drafting.most);
 }

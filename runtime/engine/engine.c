@@ -12,14 +12,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/size.h"
 #include "config/settings.h"
 #include "model/fingerprint.h"
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- Plugins --------------------------------------------------------------------------------------------------------- */
 
@@ -147,7 +143,7 @@ static int init_cache(struct soq__engine *e, const struct soq__settings *setting
         .policies = e->policies.kv,
         .n_policies = e->policies.n,
         .context = e->context,
-        .chunk = max_u32(e->chunk, 1 + e->drafting.most),
+        .chunk = soq__max_u32(e->chunk, 1 + e->drafting.most),
         .max_slots = e->max_sequences,
     };
     int rc;
@@ -275,8 +271,8 @@ static void read_settings(struct soq__engine *e, const struct soq__engine_params
     soq__drafting_init(e, p->settings);
     decoding = e->max_sequences * (1 + e->drafting.most);
     e->prompt_rows = (e->step_tokens + 1) / 2;
-    e->max_rows = max_u32(e->step_tokens, decoding + e->prompt_rows);
-    e->max_outputs = max_u32(decoding, p->max_outputs);
+    e->max_rows = soq__max_u32(e->step_tokens, decoding + e->prompt_rows);
+    e->max_outputs = soq__max_u32(decoding, p->max_outputs);
 }
 
 static int init_scratch(struct soq__engine *e, struct soq_error *err)

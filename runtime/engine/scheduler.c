@@ -3,20 +3,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/minmax.h"
 #include "engine/admit.h"
 #include "engine/draft.h"
 #include "engine/draw.h"
 #include "engine/jobs.h"
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 static void unlink_job(struct soq__engine *e, struct soq__job *job)
 {
@@ -82,7 +73,7 @@ struct planned {
 /* Rows of a prompt that fit into what is left of the step. */
 static uint32_t chunk_rows(const struct soq__engine *e, const struct soq__job *job, uint32_t rows_left, uint32_t outputs_left)
 {
-    uint32_t n = min_u32(min_u32(pending(job), e->chunk), min_u32(rows_left, soq__kv_max_rows(&job->seq->kv)));
+    uint32_t n = soq__min_u32(soq__min_u32(pending(job), e->chunk), soq__min_u32(rows_left, soq__kv_max_rows(&job->seq->kv)));
 
     while (n && outputs_of(job, n) > outputs_left)
         n--;
@@ -122,7 +113,7 @@ static void plan(struct soq__engine *e)
     for (struct soq__job *job = e->jobs; job; job = job->next)
         job->step_rows = 0;
     for (int decoding = 1; decoding >= 0; decoding--) {
-        uint32_t budget = decoding ? e->max_rows : max_u32(e->step_tokens, planned.rows + e->prompt_rows);
+        uint32_t budget = decoding ? e->max_rows : soq__max_u32(e->step_tokens, planned.rows + e->prompt_rows);
 
         for (struct soq__job *job = e->jobs; job; job = next) {
             next = job->next;

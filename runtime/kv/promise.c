@@ -2,18 +2,9 @@
 #include "kv/promise.h"
 
 #include "base/error.h"
+#include "base/minmax.h"
 #include "base/size.h"
 #include "kv/internal.h"
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- What a sequence needs ----------------------------------------------------------------------------------------------- */
 
@@ -33,7 +24,7 @@ static uint32_t spanned_anywhere(uint32_t p, uint64_t n)
 static uint32_t of_class(const struct soq__kv_group_layout *g, bool packed, uint32_t p, uint32_t first, uint32_t last,
                          uint32_t n)
 {
-    uint32_t n_packed = spanned(p, first, min_u32(last, soq__kv_packed_to(g, n)));
+    uint32_t n_packed = spanned(p, first, soq__min_u32(last, soq__kv_packed_to(g, n)));
 
     return packed ? n_packed : spanned(p, first, last) - n_packed;
 }
@@ -41,7 +32,7 @@ static uint32_t of_class(const struct soq__kv_group_layout *g, bool packed, uint
 /* At most so many of `all` blocks are plain, up to the moment when the next ones are packed. */
 static uint32_t most_plain(const struct soq__kv_group_layout *g, uint32_t p, uint32_t all)
 {
-    return g->packs ? min_u32(all, (g->residual + g->grid) / p) : all;
+    return g->packs ? soq__min_u32(all, (g->residual + g->grid) / p) : all;
 }
 
 /* Before a commit a windowed group holds its sinks, the window behind the first row of the chunk, what has not reached the last
@@ -64,7 +55,7 @@ static uint32_t masked_of_class(const struct soq__kv_need_params *params, const 
     uint32_t p = params->layout->block_tokens, all = masked_blocks(params->layout, g, n, params->chunk);
 
     if (packed)
-        return min_u32(all, soq__kv_packed_to(g, n) / p);
+        return soq__min_u32(all, soq__kv_packed_to(g, n) / p);
     return way || g->window ? most_plain(g, p, all) : of_class(g, false, p, 0, n, n);
 }
 
@@ -72,7 +63,7 @@ static uint32_t masked_of_class(const struct soq__kv_need_params *params, const 
 static uint32_t masked_kept(const struct soq__kv_need_params *params, const struct soq__kv_group_layout *g, bool packed,
                             uint32_t n)
 {
-    uint32_t p = params->layout->block_tokens, sinks = spanned(p, 0, min_u32(g->sinks, n));
+    uint32_t p = params->layout->block_tokens, sinks = spanned(p, 0, soq__min_u32(g->sinks, n));
     uint32_t from = soq__kv_visible_from(g->window, n) / p;
 
     if (from <= sinks)
@@ -114,13 +105,13 @@ static uint32_t fresh_blocks(const struct selecting *s, uint32_t n, uint32_t kep
 
 static void after_prompt(struct selecting *s, struct soq__kv_need *need)
 {
-    uint32_t p = s->params->layout->block_tokens, n = s->params->n_prompt, kept = min_u32(kept_at(s, n), n - s->base);
+    uint32_t p = s->params->layout->block_tokens, n = s->params->n_prompt, kept = soq__min_u32(kept_at(s, n), n - s->base);
     uint32_t all = of_class(s->group, s->packed, p, s->base, n, n);
 
     need->prompt += all;
     need->computing += s->packed ? all : most_plain(s->group, p, spanned(p, s->base, n));
-    need->fresh = max_u32(need->fresh, fresh_blocks(s, n, kept));
-    need->kept += s->is_split ? min_u32(spanned_anywhere(p, kept), all) : of_class(s->group, s->packed, p, n - kept, n, n);
+    need->fresh = soq__max_u32(need->fresh, fresh_blocks(s, n, kept));
+    need->kept += s->is_split ? soq__min_u32(spanned_anywhere(p, kept), all) : of_class(s->group, s->packed, p, n - kept, n, n);
     s->base = n - kept;
     s->n = n;
 }
@@ -134,13 +125,13 @@ static void while_decoding(const struct selecting *s, bool is_exact, struct soq_
     if (!every || s->n / every == end / every) {
         uint32_t exactly = spanned(p, s->base, s->packed ? soq__kv_packed_to(s->group, end) : end);
 
-        need->grown += min_u32(most, is_exact ? exactly : spanned_anywhere(p, held + end - s->n));
+        need->grown += soq__min_u32(most, is_exact ? exactly : spanned_anywhere(p, held + end - s->n));
         return;
     }
-    kept = max_u32((uint32_t)held, kept_at(s, end));
-    need->grown += min_u32(most, spanned_anywhere(p, kept + every));
+    kept = soq__max_u32((uint32_t)held, kept_at(s, end));
+    need->grown += soq__min_u32(most, spanned_anywhere(p, kept + every));
     if (!s->packed)
-        need->again = max_u32(need->again, min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
+        need->again = soq__max_u32(need->again, soq__min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
 }
 
 static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, bool packed, struct soq__kv_need *need)
@@ -163,7 +154,7 @@ static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, 
     s.is_split = policy && policy->plan.needs & SOQ_NEED_HEAD_BUDGETS && s.n_heads > 1;
 
     if (!policy || !soq__kv_selects(policy)) {
-        uint32_t n = max_u32(params->n_prompt, s.n), blocks = masked_of_class(params, layout, packed, n, false);
+        uint32_t n = soq__max_u32(params->n_prompt, s.n), blocks = masked_of_class(params, layout, packed, n, false);
 
         need->prompt += blocks;
         need->computing += masked_of_class(params, layout, packed, n, true);
@@ -186,7 +177,7 @@ void soq__kv_need(const struct soq__kv_need_params *params, uint32_t pool, struc
 
 uint32_t soq__kv_need_peak(const struct soq__kv_need *need)
 {
-    return max_u32(need->computing + need->fresh, need->grown + need->again);
+    return soq__max_u32(need->computing + need->fresh, need->grown + need->again);
 }
 
 /* ---- Promises ------------------------------------------------------------------------------------------------------------ */
@@ -210,7 +201,7 @@ static uint32_t shared_blocks(const struct soq__kv_seq *seq, uint32_t g, bool pa
     const struct soq__kv_pool *pool = seq->cache->groups[g].pools[packed];
     uint32_t p = seq->cache->block_tokens, n = 0;
 
-    for (uint32_t i = max_u32(sg->freed_to, sg->base) / p; i * p < seq->n_committed; i++)
+    for (uint32_t i = soq__max_u32(sg->freed_to, sg->base) / p; i * p < seq->n_committed; i++)
         n += sg->table[i] != SOQ_BLOCK_NONE && sg->table[i] >> SOQ_BLOCK_CLASS_SHIFT == packed &&
              soq__kv_block_is_shared(pool, sg->table[i]);
     return n;
@@ -343,5 +334,5 @@ void soq__kv_shrink_promise(struct soq__kv_seq *seq)
 {
     for (uint32_t i = 0; i < seq->cache->n_pools; i++)
         if (seq->pools[i].peak)
-            seq->pools[i].peak = min_u32(seq->pools[i].peak, peak_of(seq, i, seq->n_prompt, seq->n_promised));
+            seq->pools[i].peak = soq__min_u32(seq->pools[i].peak, peak_of(seq, i, seq->n_prompt, seq->n_promised));
 }
