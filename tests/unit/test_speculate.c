@@ -287,3 +287,26 @@ Test(speculate, draws_at_the_edges)
     cr_assert_eq(soq__pick(weights, 5, 0.67), 3);
     cr_assert_eq(soq__pick(weights, 5, nextafter(1, 0)), 3, "never one without weight");
 }
+
+/* As many tokens as models have, some without weight, summed as the words say. */
+Test(speculate, draws_among_many)
+{
+    enum { N = 5003 };
+    float *weights = calloc(N, sizeof *weights);
+    double total = 0;
+
+    cr_assert_not_null(weights);
+    for (uint32_t t = 700; t < 4500; t++)
+        total += (double)(weights[t] = t % 7 && t / 600 != 3 ? 1.0f / (float)(1 + t * 31 % 64) : 0.0f);
+    for (int i = 0; i < 400; i++) {
+        double u = i / 400.0, reached = 0;
+        int32_t want = -1;
+
+        while (reached <= (u + 1e-12) * total) /* no sum of weights is that near to one of the 400 */
+            reached += (double)weights[++want];
+        cr_assert_eq(soq__pick(weights, N, u), want, "u = %g", u);
+    }
+    cr_assert_eq(soq__pick(weights, N, nextafter(1, 0)), 4499);
+    cr_assert_eq(soq__pick(weights, 700, 0.5), 0, "no weight at all");
+    free(weights);
+}
