@@ -68,12 +68,23 @@ static void merge(struct item *item, uint32_t i, float max, float total, const f
         f32x8_store(whole + d, f32x8_madd(f32x8_load(whole + d), f32x8_splat(a), f32x8_load(out + d) * f32x8_splat(b)));
 }
 
+/* out[n] = x * factor / total; x is padded to whole vectors. */
+static void normalise(const float *x, float factor, float total, uint32_t n, float *out)
+{
+    uint32_t d = 0;
+
+    for (; d + 8 <= n; d += 8)
+        f32x8_store(out + d, f32x8_load(x + d) * f32x8_splat(factor) / f32x8_splat(total));
+    if (d < n)
+        f32x8_store_n(out + d, f32x8_load(x + d) * f32x8_splat(factor) / f32x8_splat(total), n - d);
+}
+
 /* The sums of all splits -> the output of query i. A sink takes its share of the mass. */
 static void finish(struct item *item, uint32_t i)
 {
     const struct soq_attention_args *args = item->args;
     uint32_t row = item->seq->first_row + (item->first + i) / item->ratio, head = cpu_item_head(item, i);
-    const float *sinks = cpu_vector(args->sink_logits), *whole = item->whole.out + i * item->dv;
+    const float *sinks = cpu_vector(args->sink_logits);
     float *out = cpu_view_row(&args->out, row) + (size_t)head * args->head_dim_v;
     float max = item->whole.max[i], total = item->whole.total[i], factor = 1.0f;
 
@@ -89,8 +100,7 @@ static void finish(struct item *item, uint32_t i)
         total = total * factor + exp2_of1(sink - top);
     }
     item->shares[i] = factor / total;
-    for (uint32_t d = 0; d < args->head_dim_v; d++)
-        out[d] = whole[d] * factor / total;
+    normalise(item->whole.out + i * item->dv, factor, total, args->head_dim_v, out);
 }
 
 /* ---- Work for threads ---------------------------------------------------------------------------------------------------- */
@@ -228,6 +238,8 @@ static bool in_splits(struct item *item, uint32_t threads)
     uint64_t n = 0, floats = 0;
     bool several = false;
 
+    if ((uint64_t)item->step->n_seqs * item->args->n_kv_heads >= 4 * threads) /* at least so many items */
+        return false;
     for (; n < 4 * threads && cpu_item_select(item, n); n++) {
         several |= end_split(item) - first_split(item) > 1;
         floats += partial_floats(item);

@@ -8,6 +8,7 @@ void cpu_item_load(struct item *item)
 {
     const struct soq_attention_args *args = item->args;
     double scale = args->softcap > 0.0f ? args->scale : args->scale * LOG2E;
+    float *scaled = item->lines;
 
     item->coded_from = NULL;
     for (uint32_t i = 0; i < item->n; i++) {
@@ -15,8 +16,10 @@ void cpu_item_load(struct item *item)
         const float *src = cpu_view_row(&args->q, row) + (size_t)cpu_item_head(item, i) * item->dk;
         float *q = item->q + i / BLOCK * item->dk * BLOCK + i % BLOCK;
 
+        for (size_t d = 0; d < item->dk; d++) /* in two steps: the first is one of vectors */
+            scaled[d] = (float)(src[d] * scale);
         for (size_t d = 0; d < item->dk; d++)
-            q[d * BLOCK] = (float)(src[d] * scale);
+            q[d * BLOCK] = scaled[d];
     }
 }
 
