@@ -4,8 +4,8 @@
 
 /* F32 is what a sum in f32 of any order gives, and excludes TF32. F16 and BF16 allow activations rounded to the weights' type,
  * quantised weights activations rounded to 8 bits in blocks of 32. Beside packed codes of up to 5 bits, whose own error is at
- * least 1/64 of their range, queries and softmax weights may be rounded to 8 bits too. Look-up and data movement are exact: F32 results of integers
- * times scales in the order that dequantisation is defined in may differ by a rounding. */
+ * least 1/64 of their range, queries and softmax weights may be rounded to 8 bits too. Look-up and data movement are exact: F32
+ * results of integers times scales in the order that dequantisation is defined in may differ by a rounding. */
 const struct soq__tolerance soq__tolerances[] = {
     {SOQ_OP_MATMUL, SOQ_DTYPE_F32, 5e-6, "the sum of |w x| and 0.001 max |w| max |x|"},
     {SOQ_OP_MATMUL, SOQ_DTYPE_F16, 1e-3, "the sum of |w x| and 0.001 max |w| max |x|"},

@@ -131,7 +131,7 @@ struct soq__engine {
     struct soq__step_builder step;
     uint32_t context, chunk, step_tokens, max_rows, max_outputs, max_sequences;
     uint32_t prompt_rows; /* that a step keeps for prompts, however many sequences decode */
-    float *logits; /* [max_outputs * n_vocab] on the host; NULL when the backend's memory is the host's */
+    float *logits;        /* [max_outputs * n_vocab] on the host; NULL when the backend's memory is the host's */
     struct soq__draw draw;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a step ended, a job was drained, queued or done */
