@@ -96,17 +96,18 @@ VEC_INLINE vi split_row(uint32_t n_digits, uint32_t bits, const float *product, 
                         struct digit_row *row)
 {
     const int32_t up = 32 - (int32_t)bits;
-    vi sum = vi_splat(0), half = vi_splat(1 << (bits - 1));
+    vi half = vi_splat(1 << (bits - 1));
+    vu sum = (vu)vi_splat(0);
 
     for (size_t k = 0; k < n; k += CPU_LANES) {
         vi whole = (vi)vf_madd(vf_load(product + k), vf_splat(factor), vf_splat(0x1.8p23f));
 
-        sum += whole;
+        sum += (vu)whole;
         if (n_digits == 2)
             vi_store_i8(row->bytes[0] + at + k, (whole + half) >> (int32_t)bits);
         vi_store_i8(row->bytes[n_digits - 1] + at + k, bits == 8 ? whole : whole << up >> up);
     }
-    return sum - vi_splat((int32_t)(n / CPU_LANES * 0x4b400000));
+    return (vi)(sum - (uint32_t)(n / CPU_LANES * 0x4b400000));
 }
 
 /* What meets codes that are counted from the middle one, or minima that lie along the rows. */

@@ -20,6 +20,7 @@ typedef uint16_t u16x8 __attribute__((vector_size(16)));
 
 typedef float vf __attribute__((vector_size(4 * CPU_LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * CPU_LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * CPU_LANES))); /* sums that may wrap */
 typedef uint16_t vh __attribute__((vector_size(4 * CPU_LANES))); /* two in a lane */
 typedef uint8_t vb __attribute__((vector_size(4 * CPU_LANES)));  /* four in a lane */
 
