@@ -6,6 +6,10 @@
 
 #define SCALE ((float)SOQ__CACHE_SCALE)
 
+/* The group is a part of a model: what backends tell coders are these numbers. */
+static const uint32_t layers[] = {3, 5, 8, 9, 14, 15, 20, 21};
+enum { FIRST_HEAD = 2 };
+
 static struct soq_op_desc desc_of(const struct soq__cache_shape *s, uint32_t op)
 {
     return (struct soq_op_desc){.op = op,
@@ -104,7 +108,6 @@ static void make_packed(struct soq__cache *c, struct soq__coder *coders)
 
 static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_group storage)
 {
-    static const uint32_t layers[] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct wide_plane *planes = soq__kit_guard(c->rig->kit, 2 * sizeof *planes, 8);
     struct soq_kv_group_desc desc = {.index = index,
                                      .kind = SOQ_GROUP_FULL,
@@ -119,7 +122,8 @@ static soq_kv_group create_group(struct soq__cache *c, uint32_t index, soq_kv_gr
                                      .packed = c->packed_planes,
                                      .packed_bytes = c->packed_bytes,
                                      .coders = c->coders ? c->views : NULL,
-                                     .layers = layers};
+                                     .layers = layers,
+                                     .first_head = FIRST_HEAD};
     struct soq_error *err = soq__kit_error(c->rig->kit);
     void *box = soq__kit_box(c->rig->kit, &desc, sizeof desc);
     soq_kv_group group = 0;
@@ -258,12 +262,27 @@ void soq__cache_chunk(struct soq__cache *c, uint32_t first, uint32_t n, const st
 
 /* ---- Packing */
 
+/* A backend without kernels for it knows nothing of an OPAQUE tile but what it told the codec. */
+static void expect_name(struct soq__cache *c, uint32_t side, const struct soq__coder_name *want, const uint8_t *tile)
+{
+    struct soq__coder_name got;
+
+    if (c->coders[side].format.kind != SOQ_FORMAT_OPAQUE)
+        return;
+    got = soq__coder_name_of(&c->coders[side], tile);
+    SOQ__EXPECT(c->rig->kit, memcmp(&got, want, sizeof got) == 0,
+                "%s of layer %u, head %u from position %u on are encoded as those of layer %u, head %u, position %u",
+                side ? "values" : "keys", want->layer, want->head, want->first_position, got.layer, got.head,
+                got.first_position);
+}
+
 /* Tile (layer, head) of block `block` as it should be packed: what the codec makes of what was appended. */
 static void expect_tile(struct soq__cache *c, uint32_t side, uint32_t place, uint32_t skip, uint32_t head, const uint8_t *tile)
 {
     struct soq__coder *coder = &c->coders[side];
     const struct soq__matrix *m = side ? &c->v : &c->k;
     uint32_t tokens = c->shape.block_tokens, width = coder->width;
+    struct soq__coder_name name = {layers[c->layer], FIRST_HEAD + head, place * tokens, 0};
     float *x = malloc((size_t)tokens * width * sizeof *x);
     uint8_t *want = malloc(coder->format.tile_bytes);
 
@@ -275,7 +294,8 @@ static void expect_tile(struct soq__cache *c, uint32_t side, uint32_t place, uin
         x[i] = (float)(c->shape.dtype == SOQ_DTYPE_F16 ? soq__ref_half(kept) : kept);
     }
     memset(want, 0xff, coder->format.tile_bytes);
-    SOQ__EXPECT(c->rig->kit, soq__coder_encode(coder, x, want), "the kit is out of memory");
+    expect_name(c, side, &name, tile);
+    SOQ__EXPECT(c->rig->kit, soq__coder_encode(coder, &name, x, want), "the kit is out of memory");
     SOQ__EXPECT(c->rig->kit, memcmp(want, tile, coder->format.tile_bytes) == 0,
                 "block %u, head %u: the packed %s are not what the codec makes of them", place, head, side ? "values" : "keys");
     soq__coder_decode(coder, tile, x);

@@ -99,6 +99,24 @@ static struct soq__coder coder_of(const struct codec *c)
     return coder;
 }
 
+/* Formats are of shapes, whatever the layer, head and position: a group is described by one of its tiles. */
+static void expect_again(struct codec *c)
+{
+    static const uint32_t others[][3] = {{1, 2, 640}, {0, 2, 640}, {3, 2, 640}, {1, 0, 640}, {1, 2, 0}, {1, 2, UINT32_MAX}};
+    const struct soq_kv_format first = c->format;
+    const struct soq_kv_tile tile = c->tile;
+
+    for (size_t i = 0; i < SOQ__COUNT(others); i++) {
+        c->tile.layer = others[i][0];
+        c->tile.head = others[i][1];
+        c->tile.first_position = others[i][2];
+        SOQ__EXPECT(c->kit, describe(c) && memcmp(&first, &c->format, sizeof first) == 0,
+                    "describe again, of layer %u, head %u, position %u (after layer %u, head %u, position %u): another format",
+                    c->tile.layer, c->tile.head, c->tile.first_position, tile.layer, tile.head, tile.first_position);
+    }
+    c->tile = tile;
+}
+
 static void try_format(struct codec *c)
 {
     const struct soq_kv_format first = c->format, *f = &first;
@@ -136,7 +154,7 @@ static void try_format(struct codec *c)
         SOQ__EXPECT(c->kit, f->tile_bytes == soq__coder_tile_bytes(&coder), "tile_bytes = %lu, by the layout %lu",
                     (unsigned long)f->tile_bytes, (unsigned long)soq__coder_tile_bytes(&coder));
     }
-    SOQ__EXPECT(c->kit, describe(c) && memcmp(&first, &c->format, sizeof first) == 0, "a second describe differs");
+    expect_again(c);
 }
 
 static void check_format(struct soq__kit *kit)
@@ -427,7 +445,8 @@ int soq__kit_codec_work(struct soq__kit *kit, void *self, struct soq_error *err)
 }
 
 static const struct soq__check checks[] = {
-    {"codec.format", SOQ_ROLE_KV_CODEC, "formats are complete, and the same when asked again", check_format, "skew.exact"},
+    {"codec.format", SOQ_ROLE_KV_CODEC, "formats are complete, and the same for every layer, head and position", check_format,
+     "skew.exact"},
     {"codec.impossible", SOQ_ROLE_KV_CODEC, "tiles of nothing, or of everything, are refused", check_impossible, "skew.exact"},
     {"codec.round_trip", SOQ_ROLE_KV_CODEC, "numbers come back within the format's bound; tile_bytes is kept to",
      check_round_trip, "codec.format"},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "check/reference.h"
 #include "model/dequant.h"
 
@@ -163,7 +164,8 @@ void soq__coder_init(struct soq__coder *c, const struct soq__coder_spec *spec, u
         .signs = spec->rotation == SOQ_ROTATION_HADAMARD_SIGNS ? c->signs : NULL,
     };
     if (spec->kind == SOQ_FORMAT_PLAIN || spec->kind == SOQ_FORMAT_OPAQUE)
-        c->format.tile_bytes = ((uint64_t)tokens * width * number_bytes(spec->dtype) + 7) / 8 * 8;
+        c->format.tile_bytes = ((uint64_t)tokens * width * number_bytes(spec->dtype) + 7) / 8 * 8 +
+                               (spec->kind == SOQ_FORMAT_OPAQUE ? sizeof(struct soq__coder_name) : 0);
     else
         c->format.tile_bytes = soq__coder_tile_bytes(c);
     list_levels(c);
@@ -271,7 +273,20 @@ static void encode_row(const struct soq__coder *c, const float *src, double *row
     hadamard(c, row);
 }
 
-bool soq__coder_encode(const struct soq__coder *c, const float *src, uint8_t *dst)
+static uint64_t name_at(const struct soq__coder *c)
+{
+    return c->format.tile_bytes - sizeof(struct soq__coder_name);
+}
+
+struct soq__coder_name soq__coder_name_of(const struct soq__coder *c, const uint8_t *tile)
+{
+    struct soq__coder_name name;
+
+    memcpy(&name, tile + name_at(c), sizeof name);
+    return name;
+}
+
+bool soq__coder_encode(const struct soq__coder *c, const struct soq__coder_name *name, const float *src, uint8_t *dst)
 {
     size_t n = (size_t)c->tokens * c->width;
     double *rows;
@@ -282,6 +297,8 @@ bool soq__coder_encode(const struct soq__coder *c, const float *src, uint8_t *ds
         for (size_t i = 0; i < n; i++)
             put_number(c->format.dtype, dst + i * number_bytes(c->format.dtype),
                        opaque ? -(double)src[n - 1 - i] : (double)src[i]);
+        if (opaque)
+            memcpy(dst + name_at(c), name, sizeof *name);
         return true;
     }
     rows = malloc(n * sizeof *rows);
@@ -319,23 +336,44 @@ void soq__coder_decode(const struct soq__coder *c, const uint8_t *src, float *ds
 
 /* ---- The view of backends */
 
+static int check_shape(const struct soq__coder *c, const struct soq_kv_tile *tile, struct soq_error *err)
+{
+    if (tile->tokens == c->tokens && tile->width == c->width && tile->role == c->role)
+        return 0;
+    return soq__fail(err, SOQ_EINVAL, "a tile of %u x %u and role %u is said to be %u x %u and of role %u", c->tokens, c->width,
+                     c->role, tile->tokens, tile->width, tile->role);
+}
+
+static int check_name(const struct soq__coder *c, const struct soq_kv_tile *tile, const uint8_t *src, struct soq_error *err)
+{
+    struct soq__coder_name name = soq__coder_name_of(c, src);
+
+    if (name.layer == tile->layer && name.head == tile->head)
+        return 0;
+    return soq__fail(err, SOQ_EINVAL, "a tile that was encoded as layer %u, head %u is to be decoded as layer %u, head %u",
+                     name.layer, name.head, tile->layer, tile->head);
+}
+
 static int encode(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err)
 {
     const struct soq__coder *c = self;
+    struct soq__coder_name name = {tile->layer, tile->head, tile->first_position, 0};
+    int rc = check_shape(c, tile, err);
 
-    (void)err;
-    if (tile->tokens != c->tokens || tile->width != c->width || tile->role != c->role)
-        return -SOQ_EINVAL;
-    return soq__coder_encode(c, src, dst) ? 0 : -SOQ_ENOMEM;
+    if (rc)
+        return rc;
+    return soq__coder_encode(c, &name, src, dst) ? 0 : soq__fail(err, SOQ_ENOMEM, "the kit is out of memory");
 }
 
 static int decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)
 {
     const struct soq__coder *c = self;
+    int rc = check_shape(c, tile, err);
 
-    (void)err;
-    if (tile->tokens != c->tokens || tile->width != c->width || tile->role != c->role)
-        return -SOQ_EINVAL;
+    if (!rc && c->format.kind == SOQ_FORMAT_OPAQUE)
+        rc = check_name(c, tile, src, err);
+    if (rc)
+        return rc;
     soq__coder_decode(c, src, dst);
     return 0;
 }

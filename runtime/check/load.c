@@ -165,6 +165,7 @@ static const struct optional backend_slots[] = {
     OWN(soq_backend_ops, elementwise),
     OWN(soq_backend_ops, memory),
     OF(attention, soq_attention_ops, kv_gather),
+    OF(attention, soq_attention_ops, kv_pack),
     OF(elementwise, soq_elementwise_ops, embed),
     OF(elementwise, soq_elementwise_ops, norm),
     OF(elementwise, soq_elementwise_ops, rope_table),
@@ -174,9 +175,14 @@ static const struct optional backend_slots[] = {
     OF(elementwise, soq_elementwise_ops, scale),
     OF(elementwise, soq_elementwise_ops, gather),
 };
-static const struct optional policy_slots[] = {OWN(soq_kv_policy_ops, shutdown), OWN(soq_kv_policy_ops, on_commit)};
-static const struct optional codec_slots[] = {OWN(soq_kv_codec_ops, shutdown)};
-static const struct optional sampler_slots[] = {OWN(soq_sampler_ops, shutdown)};
+static const struct optional policy_slots[] = {
+    OWN(soq_kv_policy_ops, shutdown),
+    OWN(soq_kv_policy_ops, on_commit),
+    OWN(soq_kv_policy_ops, select),
+    OWN(soq_kv_policy_ops, budget),
+};
+static const struct optional codec_slots[] = {OWN(soq_kv_codec_ops, shutdown), OWN(soq_kv_codec_ops, prepare)};
+static const struct optional sampler_slots[] = {OWN(soq_sampler_ops, shutdown), OWN(soq_sampler_ops, distribution)};
 
 static const struct {
     const struct optional *slots;
@@ -230,12 +236,15 @@ static void expect_stub(struct soq__kit *kit, const struct soq_backend_ops *ops,
 {
     struct soq_scale_args scale = {.struct_size = sizeof scale};
     struct soq_kv_gather_args gather = {.struct_size = sizeof gather};
+    struct soq_kv_pack_args pack = {.struct_size = sizeof pack};
     struct soq_error err;
 
     if (strcmp(slot, "elementwise.scale") == 0)
         SOQ__EXPECT(kit, ops->elementwise->scale(NULL, &scale) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
     if (strcmp(slot, "attention.kv_gather") == 0)
         SOQ__EXPECT(kit, ops->attention->kv_gather(NULL, &gather, &err) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
+    if (strcmp(slot, "attention.kv_pack") == 0)
+        SOQ__EXPECT(kit, ops->attention->kv_pack(NULL, &pack, &err) == -SOQ_EUNSUPPORTED, "the host's stub for %s", slot);
 }
 
 static void check_slots(struct soq__kit *kit)

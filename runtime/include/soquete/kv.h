@@ -248,7 +248,9 @@ struct soq_kv_tile {
     uint32_t role;        /* enum soq_kv_plane_role */
     uint32_t layer, head; /* numbers in the model */
     uint32_t tokens, width;
-    uint32_t first_position; /* of its first token; the others follow. Entries that were selected say UINT32_MAX */
+    /* Of its first token; the others follow. Entries that were selected say UINT32_MAX. Holds for encode() only: a codec that
+     * needs it in decode() stores it in the tile. */
+    uint32_t first_position;
     uint32_t reserved;
 };
 
@@ -267,7 +269,8 @@ struct soq_kv_codec_ops {
      * (a Hadamard rotation of width 80). *format_out is zeroed but for struct_size. */
     int (*describe)(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err);
     /* Required. src and dst: f32 [tokens][width], row-major, and format.tile_bytes bytes. Keys come after RoPE. Any thread,
-     * several at once; no allocation. What is not finite is stored as something finite, which the codec documents. */
+     * several at once; no allocation. What is not finite is stored as something finite, which the codec documents, by all kinds
+     * of formats but PLAIN. */
     int (*encode)(void *self, const struct soq_kv_tile *tile, const float *src, void *dst, struct soq_error *err);
     int (*decode)(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err);
     /* Optional. The model whose cache it is, before describe(); what shape points to outlives the instance. Codecs that were
