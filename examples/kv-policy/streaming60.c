@@ -1,6 +1,5 @@
 /* KV policy `streaming60`: the first `sinks` and the last `recent` positions stay, at their original positions. */
 #include <soquete/plugin.h>
-#include <stdio.h>
 
 struct streaming {
     uint32_t sinks, recent, everything; /* everything: nonzero where the budget holds the whole context */
@@ -37,12 +36,11 @@ static int streaming_on_commit(void *self, void *state, const struct soq_kv_comm
     uint32_t all = s->everything || first <= s->sinks;
 
     (void)state;
-    if (commit->max_ranges < 2 && err) {
-        err->code = -SOQ_ELIMIT;
-        snprintf(err->text, sizeof err->text, "streaming60: room for %u ranges, but 2 are needed", commit->max_ranges);
-    }
-    if (commit->max_ranges < 2)
+    if (commit->max_ranges < 2) {
+        if (err) /* who asks why */
+            *err = (struct soq_error){sizeof *err, -SOQ_ELIMIT, "streaming60: there is no room for 2 ranges"};
         return -SOQ_ELIMIT;
+    }
     ranges[0] = (struct soq_kv_range){0, all ? n : s->sinks};
     ranges[1] = (struct soq_kv_range){first, n};
     *n_ranges_out = all ? 1 : 2;
