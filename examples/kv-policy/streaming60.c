@@ -50,7 +50,7 @@ static int streaming_on_commit(void *self, void *state, const struct soq_kv_comm
 /* clang-format off */
 static const struct soq_option options[] = {
     {.struct_size = sizeof options[0], .type = SOQ_OPT_INT, .key = "sinks", .default_value = "4",
-     .min = 0, .max = INT32_MAX, .help = "First positions that stay."},
+     .min = 1, .max = INT32_MAX, .help = "First positions that stay."},
     {.struct_size = sizeof options[0], .type = SOQ_OPT_INT, .key = "recent", .default_value = "2000",
      .min = 2, .max = INT32_MAX, .help = "Last positions that stay, the row's own included."},
 };
