@@ -7,6 +7,7 @@
 #include "check/segments.h"
 #include "check/table.h"
 
+static const float codebook1[2] = {-0.79788f, 0.79788f}, codebook2[4] = {-1.51f, -0.4528f, 0.4528f, 1.51f};
 static const float codebook3[8] = {-2.15195f, -1.34391f, -0.75601f, -0.24509f, 0.24509f, 0.75601f, 1.34391f, 2.15195f};
 static const float codebook4[16] = {-2.73259f, -2.06902f, -1.61805f, -1.25623f, -0.94234f, -0.65676f, -0.38805f, -0.1284f,
                                     0.1284f,   0.38805f,  0.65676f,  0.94234f,  1.25623f,  1.61805f,  2.06902f,  2.73259f};
@@ -33,6 +34,8 @@ static const struct soq__coder_spec specs[][2] = {
     {{"4 bits by channel", AFFINE, 4, 16, 1, 0, 0, F32, NULL}, {"4 bits", AFFINE, 4, 1, 16, 0, 0, F32, NULL}},
     {{"7 bits by tile", AFFINE, 7, 0, 0, 1, 0, F32, NULL}, {"6 bits by channel", AFFINE, 6, 0, 1, 0, 0, F32, NULL}},
     {{"1 bit", AFFINE, 1, 1, 32, 0, 0, F16, NULL}, {"3 bits", AFFINE, 3, 1, 32, 1, 0, F16, NULL}},
+    {{"2-bit codebook", BOOK, 2, 1, 0, 0, HS, F32, codebook2}, {"1-bit codebook", BOOK, 1, 1, 0, 0, HS, F32, codebook1}},
+    {{"1-bit codebook", BOOK, 1, 1, 0, 0, HS, F16, codebook1}, {"2-bit codebook", BOOK, 2, 1, 0, 0, HS, F16, codebook2}},
     {{"fp8 by tile", SOQ_FORMAT_E4M3, 8, 0, 0, 0, 0, F32, NULL}, {"fp8", SOQ_FORMAT_E4M3, 8, 1, 32, 0, 0, F16, NULL}},
     {{"2 bits, a scale a row", AFFINE, 2, 1, 0, 0, 0, F16, NULL}, {"4 bits, a scale a row", AFFINE, 4, 1, 0, 1, 0, F16, NULL}},
     {{"int8", AFFINE, 8, 1, 32, 1, 0, F16, NULL}, {"plain", SOQ_FORMAT_PLAIN, 0, 0, 0, 0, 0, F16, NULL}},

@@ -206,27 +206,33 @@ MULTIPLY(multiply2, 1, 2, false)
 MULTIPLY(multiply4, 1, 4, false)
 MULTIPLY(multiply8, 1, 8, false)
 MULTIPLY(multiply8_2, 2, 8, false)
-MULTIPLY(look_up4, LOOKUP_DIGITS, 4, true)
-MULTIPLY(look_up8, LOOKUP_DIGITS, 8, true)
+MULTIPLY(look_up4, 2, 4, true)
+MULTIPLY(look_up8, 2, 8, true)
 
-/* By the bits of the only plane, which are all of a code, or else of bytes that codes of up to five bits were expanded to, or
- * of more. */
+/* By the bits of the only plane; others are expanded to bytes. */
 static multiply_fn *const multiply_by[] = {[2] = multiply2, [4] = multiply4, [8] = multiply8_2};
+static multiply_fn *const look_up_by[] = {[4] = look_up4, [8] = NULL};
+
+static multiply_fn *multiply_expanded(const struct cpu_codes *codes)
+{
+    return codes->lookup ? look_up8 : digits_of(codes) == 1 ? multiply8 : multiply8_2;
+}
 
 void cpu_codes_multiply(const struct products *p, uint32_t n_q)
 {
     const struct cpu_codes *codes = p->codes;
-    uint32_t bits = codes->layout.n_planes == 1 ? codes->layout.planes[0].bits : 1;
+    uint32_t bits = codes->layout.planes[0].bits;
+    multiply_fn *direct = codes->layout.n_planes > 1 ? NULL : codes->lookup ? look_up_by[bits] : multiply_by[bits];
     uint8_t room[EXPANDED];
     struct sources s;
 
     if (codes->floats)
         cpu_codes_multiply_floats(p, n_q);
-    else if (bits > 1) {
+    else if (direct) {
         find_sources(p, 8 / bits, &s);
-        (codes->lookup ? look_up4 : multiply_by[bits])(n_q, p, &s);
+        direct(n_q, p, &s);
     } else {
         expand(p, room, &s);
-        (codes->lookup ? look_up8 : digits_of(codes) == 1 ? multiply8 : multiply8_2)(n_q, p, &s);
+        multiply_expanded(codes)(n_q, p, &s);
     }
 }
