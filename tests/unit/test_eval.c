@@ -532,6 +532,31 @@ Test(eval, names_with_separators)
     unmake(&m);
 }
 
+/* A name is said in full, however long. */
+Test(eval, long_names)
+{
+    struct soq_buf text = SOQ_BUF_INIT, word = SOQ_BUF_INIT;
+    int64_t live = soq__alloc_live();
+    char table[1600], plot[1600];
+    struct made m;
+
+    soq__buf_puts(&word, "full/kvquant:calibration=");
+    for (int i = 0; i < 150; i++)
+        soq__buf_puts(&word, "/and/more");
+    make_with(&m, word.data);
+    snprintf(table, sizeof table, "\n%s  ", word.data);
+    snprintf(plot, sizeof plot, ">%s, 100 %%</text>", word.data);
+    soq__eval_report(&m.summary, SOQ__EVAL_TABLE, &text);
+    cr_expect_eq(count(soq__buf_str(&text), table), 3);
+    soq__buf_clear(&text);
+    soq__eval_plot_pareto(&m.summary, SOQ__EVAL_BY_KL, &text);
+    cr_expect_eq(count(soq__buf_str(&text), plot), 1);
+    unmake(&m);
+    soq__buf_done(&word);
+    soq__buf_done(&text);
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
 Test(eval, pictures)
 {
     struct soq_buf text = SOQ_BUF_INIT;

@@ -148,7 +148,8 @@ static void draw_front(const struct chart *c, struct soq_buf *out)
 
 static void draw_points(const struct chart *c, struct soq_buf *out)
 {
-    char text[512];
+    struct soq_buf name = SOQ_BUF_INIT;
+    char number[16];
 
     for (uint32_t i = 0; i < c->n; i++) {
         const struct point *p = &c->points[i];
@@ -156,14 +157,17 @@ static void draw_points(const struct chart *c, struct soq_buf *out)
         const char *class = p->best ? "best" : "point";
 
         soq__buf_printf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n", class, x, y, RADIUS);
-        snprintf(text, sizeof text, "%u", i + 1);
-        soq__plot_text(out, x, y + 3.5, "middle", "small inverse", text);
+        snprintf(number, sizeof number, "%u", i + 1);
+        soq__plot_text(out, x, y + 3.5, "middle", "small inverse", number);
         soq__buf_printf(out, "<circle class=\"%s\" cx=\"%d\" cy=\"%.1f\" r=\"%d\"/>\n", class, LEFT + PLOT_W + 30, line,
                         RADIUS);
-        soq__plot_text(out, LEFT + PLOT_W + 30, line + 3.5, "middle", "small inverse", text);
-        snprintf(text, sizeof text, "%s, %.3g %%", p->name, 100 * p->share);
-        soq__plot_text(out, LEFT + PLOT_W + 44, line + 4, "start", "name", text);
+        soq__plot_text(out, LEFT + PLOT_W + 30, line + 3.5, "middle", "small inverse", number);
+        name.len = 0;
+        soq__buf_printf(&name, "%s, %.3g %%", p->name, 100 * p->share);
+        soq__plot_text(out, LEFT + PLOT_W + 44, line + 4, "start", "name", soq__buf_str(&name));
     }
+    out->failed |= name.failed;
+    soq__buf_done(&name);
 }
 
 void soq__eval_plot_pareto(const struct soq__eval_summary *s, enum soq__eval_quality by, struct soq_buf *out)

@@ -174,137 +174,135 @@ static void json(const struct soq__eval_summary *s, struct soq_buf *out)
 
 /* ---- Tables for people */
 
-enum {
-    CELL = 512,                          /* bytes; names of configurations are the longest */
-    COLUMNS_MAX = 2 + SOQ__EVAL_LIST_MAX /* one for each depth */
-};
+enum { COLUMNS_MAX = 2 + SOQ__EVAL_LIST_MAX /* one for each depth */ };
 
 struct place {
     const struct soq__eval_row *row, *reference;
     unsigned part; /* of the column: which quarter, which depth */
 };
 
-typedef void cell_fn(const struct place *at, char *out);
+/* Appends the text. */
+typedef void cell_fn(const struct place *at, struct soq_buf *out);
 
-static void dash(char *out)
+static void dash(struct soq_buf *out)
 {
-    snprintf(out, CELL, "-");
+    soq__buf_puts(out, "-");
 }
 
-static void range(char *out, const struct soq__interval *r, double scale, int digits)
+static void range(struct soq_buf *out, const struct soq__interval *r, double scale, int digits)
 {
     if (r->n)
-        snprintf(out, CELL, "%.*f [%.*f, %.*f]", digits, scale * r->mean, digits, scale * r->low, digits, scale * r->high);
+        soq__buf_printf(out, "%.*f [%.*f, %.*f]", digits, scale * r->mean, digits, scale * r->low, digits, scale * r->high);
     else
         dash(out);
 }
 
-static void cell_config(const struct place *at, char *out)
+static void cell_config(const struct place *at, struct soq_buf *out)
 {
-    snprintf(out, CELL, "%s", at->row->config);
+    soq__buf_puts(out, at->row->config);
 }
 
-static void cell_length(const struct place *at, char *out)
+static void cell_length(const struct place *at, struct soq_buf *out)
 {
-    snprintf(out, CELL, at->row->length ? "%u" : "all", at->row->length);
+    soq__buf_printf(out, at->row->length ? "%u" : "all", at->row->length);
 }
 
-static void cell_ppl(const struct place *at, char *out)
+static void cell_ppl(const struct place *at, struct soq_buf *out)
 {
     if (at->row->kl.n)
-        snprintf(out, CELL, "%.2f", at->row->ppl);
+        soq__buf_printf(out, "%.2f", at->row->ppl);
     else
         dash(out);
 }
 
 /* Per cent that perplexity is above the full cache's. */
-static void cell_ppl_ratio(const struct place *at, char *out)
+static void cell_ppl_ratio(const struct place *at, struct soq_buf *out)
 {
     const struct soq__interval *r = &at->row->log_ppl;
 
     if (r->n)
-        snprintf(out, CELL, "%+.2f [%+.2f, %+.2f]", 100 * expm1(r->mean), 100 * expm1(r->low), 100 * expm1(r->high));
+        soq__buf_printf(out, "%+.2f [%+.2f, %+.2f]", 100 * expm1(r->mean), 100 * expm1(r->low), 100 * expm1(r->high));
     else
         dash(out);
 }
 
-static void cell_kl(const struct place *at, char *out)
+static void cell_kl(const struct place *at, struct soq_buf *out)
 {
     range(out, &at->row->kl, 1, 4);
 }
 
-static void cell_top(const struct place *at, char *out)
+static void cell_top(const struct place *at, struct soq_buf *out)
 {
     if (at->row->kl.n)
-        snprintf(out, CELL, "%.1f", 100 * at->row->same_top);
+        soq__buf_printf(out, "%.1f", 100 * at->row->same_top);
     else
         dash(out);
 }
 
-static void score(const struct soq__interval *score_, const struct soq__interval *difference, char *out)
+static void score(const struct soq__interval *score_, const struct soq__interval *difference, struct soq_buf *out)
 {
     if (score_->n)
-        snprintf(out, CELL, "%.0f (%+.0f [%+.0f, %+.0f])", 100 * score_->mean, 100 * difference->mean, 100 * difference->low,
-                 100 * difference->high);
+        soq__buf_printf(out, "%.0f (%+.0f [%+.0f, %+.0f])", 100 * score_->mean, 100 * difference->mean, 100 * difference->low,
+                        100 * difference->high);
     else
         dash(out);
 }
 
-static void cell_passkey(const struct place *at, char *out)
+static void cell_passkey(const struct place *at, struct soq_buf *out)
 {
     score(&at->row->passkey, &at->row->passkey_difference, out);
 }
 
-static void cell_recall(const struct place *at, char *out)
+static void cell_recall(const struct place *at, struct soq_buf *out)
 {
     score(&at->row->recall, &at->row->recall_difference, out);
 }
 
-static void cell_speed(const struct place *at, char *out)
+static void cell_speed(const struct place *at, struct soq_buf *out)
 {
     range(out, &at->row->tok_s, 1, 1);
 }
 
-static void cell_bytes(const struct place *at, char *out)
+static void cell_bytes(const struct place *at, struct soq_buf *out)
 {
     if (isnan(at->row->kv_bytes))
         dash(out);
     else
-        soq__size_text((uint64_t)at->row->kv_bytes, out, CELL);
+        soq__buf_puts(out, SOQ__SIZE((uint64_t)at->row->kv_bytes));
 }
 
-static void cell_share(const struct place *at, char *out)
+static void cell_share(const struct place *at, struct soq_buf *out)
 {
     if (isnan(at->row->kv_bytes) || !(at->reference->kv_bytes > 0))
         dash(out);
     else
-        snprintf(out, CELL, "%.1f", 100 * at->row->kv_bytes / at->reference->kv_bytes);
+        soq__buf_printf(out, "%.1f", 100 * at->row->kv_bytes / at->reference->kv_bytes);
 }
 
-static void cell_peak(const struct place *at, char *out)
+static void cell_peak(const struct place *at, struct soq_buf *out)
 {
     if (isnan(at->row->kv_peak))
         dash(out);
     else
-        soq__size_text((uint64_t)at->row->kv_peak, out, CELL);
+        soq__buf_puts(out, SOQ__SIZE((uint64_t)at->row->kv_peak));
 }
 
-static void cell_bin(const struct place *at, char *out)
+static void cell_bin(const struct place *at, struct soq_buf *out)
 {
     if (at->row->kl.n)
-        snprintf(out, CELL, "%.4f", at->row->kl_by_position[at->part]);
+        soq__buf_printf(out, "%.4f", at->row->kl_by_position[at->part]);
     else
         dash(out);
 }
 
-static void cell_depth(const struct place *at, char *out)
+static void cell_depth(const struct place *at, struct soq_buf *out)
 {
     double found = at->row->passkey_at[at->part];
 
     if (isnan(found))
         dash(out);
     else
-        snprintf(out, CELL, "%.0f", 100 * found);
+        soq__buf_printf(out, "%.0f", 100 * found);
 }
 
 #define NO_TASK SOQ__EVAL_TASKS
@@ -344,22 +342,24 @@ static bool is_shown(const struct soq__eval_summary *s, const struct column *c)
     return c->task == NO_TASK || s->eval->plan->tasks[c->task];
 }
 
-static void cell_at(const struct soq__eval_summary *s, const struct column *c, size_t row, char *out)
+/* In place of what `out` holds. */
+static void cell_at(const struct soq__eval_summary *s, const struct column *c, size_t row, struct soq_buf *out)
 {
     const struct soq__eval_row *r = &s->rows[row];
     const struct place at = {r, soq__eval_summary_row(s, s->rows[0].config, r->length), c->part};
 
+    out->len = 0;
     c->cell(&at, out);
 }
 
-static int width_of(const struct soq__eval_summary *s, const struct column *c)
+/* In bytes. */
+static int width_of(const struct soq__eval_summary *s, const struct column *c, struct soq_buf *cell)
 {
     size_t width = strlen(c->title);
-    char cell[CELL];
 
     for (size_t i = 0; i < s->n; i++) {
         cell_at(s, c, i, cell);
-        width = strlen(cell) > width ? strlen(cell) : width;
+        width = cell->len > width ? cell->len : width;
     }
     return (int)width;
 }
@@ -383,12 +383,12 @@ static void grid(const struct soq__eval_summary *s, const struct column *columns
 {
     const char *end = md ? " |\n" : "\n";
     int widths[COLUMNS_MAX] = {0};
-    char cell[CELL];
+    struct soq_buf cell = SOQ_BUF_INIT;
 
     for (size_t c = 0; c < n_columns; c++) {
         if (!is_shown(s, &columns[c]))
             continue;
-        widths[c] = md ? 0 : width_of(s, &columns[c]);
+        widths[c] = md ? 0 : width_of(s, &columns[c], &cell);
         put_cell(out, columns[c].title, widths[c], c == 0, md);
     }
     soq__buf_puts(out, end);
@@ -400,21 +400,23 @@ static void grid(const struct soq__eval_summary *s, const struct column *columns
         for (size_t c = 0; c < n_columns; c++) {
             if (!is_shown(s, &columns[c]))
                 continue;
-            cell_at(s, &columns[c], i, cell);
-            put_cell(out, cell, widths[c], c == 0, md);
+            cell_at(s, &columns[c], i, &cell);
+            put_cell(out, soq__buf_str(&cell), widths[c], c == 0, md);
         }
         soq__buf_puts(out, end);
     }
+    out->failed |= cell.failed;
+    soq__buf_done(&cell);
 }
 
 static void depths_grid(const struct soq__eval_summary *s, bool md, struct soq_buf *out)
 {
     const struct soq__eval_plan *plan = s->eval->plan;
     struct column columns[COLUMNS_MAX] = {{"config", NO_TASK, cell_config, 0}, {"length", NO_TASK, cell_length, 0}};
-    char titles[SOQ__EVAL_LIST_MAX][CELL];
+    char titles[SOQ__EVAL_LIST_MAX][48];
 
     for (unsigned d = 0; d < plan->n_depths; d++) {
-        snprintf(titles[d], CELL, d ? "at %d %%" : "pass key, %%, at %d %%", (int)plan->depths[d]);
+        snprintf(titles[d], sizeof titles[d], d ? "at %d %%" : "pass key, %%, at %d %%", (int)plan->depths[d]);
         columns[2 + d] = (struct column){titles[d], SOQ__EVAL_PASSKEY, cell_depth, d};
     }
     grid(s, columns, 2 + plan->n_depths, md, out);
