@@ -2,7 +2,7 @@
  *
  *     u8  magic[8], u32 version, u32 0, u64 length of the file, u8 checksum[16] of what follows
  *     u32 n, u8 identity[n]
- *     u32 n, i32 tokens[n]
+ *     u32 n, i32 tokens[n], u32 n_computed (of the tokens; more than the cache has where a preemption dropped it)
  *     u32 n, u8 sampler_state[n]
  *     u64 n, u8 note[n]
  *     the cache of the sequence, up to the end */
@@ -22,7 +22,7 @@
 #include "kv/swap.h"
 
 #define MAGIC "SOQSESS"
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION 2
 #define HEAD_BYTES 40
 #define IDENTITY_MAX (1u << 24)
 
@@ -59,7 +59,7 @@ static int put_tokens(struct soq_buf *file, const struct soq__sequence *seq, str
 
     for (uint32_t i = 0; !rc && i < seq->n_tokens; i++)
         rc = put_number(file, 4, (uint32_t)seq->tokens[i], err);
-    return rc;
+    return rc ? rc : put_number(file, 4, soq__sequence_computed(seq), err);
 }
 
 static int identity_of(const struct soq__engine *e, struct soq_buf *out, struct soq_error *err)
@@ -201,6 +201,7 @@ int soq__session_split(const void *data, size_t n, struct soq__session_parts *ou
     c = (struct soq__cursor){.at = (const unsigned char *)data + HEAD_BYTES, .left = n - HEAD_BYTES};
     out->identity = part(&c, soq__cursor_u32(&c));
     out->tokens = part(&c, (uint64_t)soq__cursor_u32(&c) * 4);
+    out->n_computed = soq__cursor_u32(&c);
     out->sampler = part(&c, soq__cursor_u32(&c));
     out->note = part(&c, soq__cursor_u64(&c));
     out->image = c;
@@ -253,13 +254,17 @@ static int take_parts(struct soq__sequence *seq, const struct soq__session_parts
         rc = soq__fail(err, SOQ_ECORRUPT, "%zu bytes of the sampler's state, not %zu", p->sampler.left, state_size);
     if (!rc)
         rc = soq__kv_image_load(&seq->kv, p->image.at, p->image.left, err);
-    if (!rc && seq->kv.n_committed > seq->n_tokens)
-        rc = soq__fail(err, SOQ_ECORRUPT, "%u entries, but %u tokens", seq->kv.n_committed, seq->n_tokens);
+    if (!rc && (seq->kv.n_committed > p->n_computed || p->n_computed > seq->n_tokens))
+        rc = soq__fail(err, SOQ_ECORRUPT, "%u entries, but %u tokens are computed of %u", seq->kv.n_committed, p->n_computed,
+                       seq->n_tokens);
     if (!rc)
         rc = soq__bring_in(seq, err);
-    if (!rc && state_size)
+    if (rc)
+        return rc;
+    seq->n_dropped = p->n_computed > seq->kv.n_committed ? p->n_computed : 0;
+    if (state_size)
         memcpy(seq->sampler_state, p->sampler.at, state_size);
-    return rc;
+    return 0;
 }
 
 int soq__sequence_restore(struct soq__sequence *seq, const void *data, size_t n, struct soq_buf *note, struct soq_error *err)

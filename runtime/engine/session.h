@@ -1,9 +1,10 @@
 /* Saved sequences: a file with everything that the continuation depends on.
  *
  * Little-endian: magic, version, length and a checksum of all that follows; the identity of the cache's contents, as text; the
- * tokens; the sampler's state; a note of the program's; the cache (kv/image.h). The bytes are put together in memory, between
- * two steps; the file is then written beside its place and renamed, while all sequences may go on. One that is truncated,
- * corrupt, of another version, or of another model, codec, policy or sampler is refused, and nothing has changed. */
+ * tokens, and how many of them are computed; the sampler's state; a note of the program's; the cache (kv/image.h). The bytes
+ * are put together in memory, between two steps; the file is then written beside its place and renamed, while all sequences may
+ * go on. One that is truncated, corrupt, of another version, or of another model, codec, policy or sampler is refused, and
+ * nothing has changed. */
 #ifndef SOQ_ENGINE_SESSION_H
 #define SOQ_ENGINE_SESSION_H
 
@@ -22,6 +23,7 @@ int soq__sequence_load(struct soq__sequence *seq, const char *path, struct soq_b
 /* The parts of a file, in its memory. */
 struct soq__session_parts {
     struct soq__cursor identity, tokens, sampler, note, image;
+    uint32_t n_computed;
 };
 
 /* Checks magic, version, length and checksum, and finds the parts, whose contents are not looked at. */

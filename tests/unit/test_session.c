@@ -134,6 +134,17 @@ Test(session, goes_on_with_every_store, .timeout = 120)
     drop_folder();
 }
 
+/* What a preemption dropped is computed again by whoever loads it, who is not told. */
+Test(session, goes_on_from_what_was_dropped, .timeout = 120)
+{
+    static const char *const recompute[] = {"kv.preempt=recompute", NULL};
+
+    make_folder();
+    goes_on(open_with(LLAMA, NULL, recompute), open_with(LLAMA, NULL, NULL), true);
+    goes_on(open_with(GEMMA, NULL, recompute), open_with(GEMMA, NULL, NULL), true);
+    drop_folder();
+}
+
 /* Half of the layers on a backend whose memory is not the host's. */
 Test(session, goes_on_with_layers_apart, .timeout = 120)
 {
@@ -228,6 +239,8 @@ Test(session, damaged_files, .timeout = 120)
         write_file(bad.data, bad.len);
         if (soq_session_load(f.model, NULL, path, &s, &err))
             cr_assert(strstr(err.text, path), "%s", err.text);
+        else
+            cr_assert_leq(soq_session_length(s), s->seq->n_tokens);
         soq_session_free(s);
         cr_assert_eq(f.model->engine->kv.budget.used, used);
     }
