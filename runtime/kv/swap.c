@@ -171,8 +171,11 @@ int soq__kv_swap_out(struct soq__kv_seq *seq, struct soq_error *err)
 {
     struct soq__kv_cache *c = seq->cache;
     struct soq__kv_swapped *s = NULL;
-    int rc = make_room(seq, &s, err);
+    int rc;
 
+    if (seq->swapped)
+        return 0;
+    rc = make_room(seq, &s, err);
     if (rc)
         return rc;
     for (uint32_t i = 0; !rc && i < s->n; i++) {

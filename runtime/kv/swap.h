@@ -8,8 +8,8 @@
 
 #include "kv/cache.h"
 
-/* Takes all blocks of the sequence out of the pool, tentative rows none. -SOQ_ELIMIT: cache->swap is full; on failure nothing
- * has changed. */
+/* Takes all blocks of the sequence out of the pool, tentative rows none; a no-op if they are out. -SOQ_ELIMIT: cache->swap is
+ * full; on failure nothing has changed. */
 int soq__kv_swap_out(struct soq__kv_seq *seq, struct soq_error *err);
 /* Brings them back; a no-op unless they are out. There must be room. On failure they are still out. */
 int soq__kv_swap_in(struct soq__kv_seq *seq, struct soq_error *err);

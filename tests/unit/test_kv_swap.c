@@ -61,6 +61,26 @@ Test(kv_swap, out_and_in)
     cr_expect_eq(soq__alloc_live(), live);
 }
 
+Test(kv_swap, out_twice)
+{
+    int64_t live = soq__alloc_live();
+    struct soq__kv_seq seq;
+    struct soq_error err = SOQ_ERROR_INIT;
+    uint64_t used;
+
+    begin(&seq, N);
+    cr_assert_eq(soq__kv_swap_out(&seq, &err), 0, "%s", err.text);
+    used = k.cache.swap.used;
+    cr_assert_eq(soq__kv_swap_out(&seq, &err), 0, "%s", err.text);
+    cr_expect_eq(k.cache.swap.used, used);
+    cr_expect_eq(k.cache.n_swapped_out, 1);
+    cr_assert_eq(soq__kv_swap_in(&seq, &err), 0, "%s", err.text);
+    expect_contents(&seq, tokens, N);
+    soq__kv_seq_done(&seq);
+    kv_host_done(&k);
+    cr_expect_eq(soq__alloc_live(), live);
+}
+
 Test(kv_swap, rolled_back_while_out)
 {
     struct soq__kv_seq seq;
