@@ -276,29 +276,55 @@ static void expect_name(struct soq__cache *c, uint32_t side, const struct soq__c
                 got.first_position);
 }
 
-/* Tile (layer, head) of block `block` as it should be packed: what the codec makes of what was appended. */
-static void expect_tile(struct soq__cache *c, uint32_t side, uint32_t place, uint32_t skip, uint32_t head, const uint8_t *tile)
+/* Tile (layer, head) of a packed block. */
+static const uint8_t *packed_tile(const struct soq__cache *c, const uint8_t *slab, uint32_t side, uint32_t place,
+                                  uint32_t layer, uint32_t head)
 {
-    struct soq__coder *coder = &c->coders[side];
-    const struct soq__matrix *m = side ? &c->v : &c->k;
-    uint32_t tokens = c->shape.block_tokens, width = coder->width;
-    struct soq__coder_name name = {layers[c->layer], FIRST_HEAD + head, place * tokens, 0};
-    float *x = malloc((size_t)tokens * width * sizeof *x);
-    uint8_t *want = malloc(coder->format.tile_bytes);
+    const struct soq__cache_shape *s = &c->shape;
+    const uint8_t *block = slab + (soq__cache_block(c, place) & SOQ_BLOCK_INDEX_MASK) * c->packed_bytes;
 
-    SOQ__EXPECT(c->rig->kit, x && want, "the kit is out of memory");
+    return block + (side ? s->layers * s->n_kv_heads * c->coders[0].format.tile_bytes : 0) +
+           ((uint64_t)layer * s->n_kv_heads + head) * c->coders[side].format.tile_bytes;
+}
+
+/* The numbers of a tile that were appended, in every layer the same. */
+static void appended(const struct soq__cache *c, uint32_t side, uint32_t place, uint32_t skip, uint32_t head, float *x)
+{
+    const struct soq__matrix *m = side ? &c->v : &c->k;
+    uint32_t tokens = c->shape.block_tokens, width = c->coders[side].width;
+
     for (uint32_t i = 0; i < tokens * width; i++) {
         uint32_t t = i / width < skip ? skip : i / width;
         double kept = (double)*soq__matrix_at(m, place * tokens + t, head * width + i % width);
 
         x[i] = (float)(c->shape.dtype == SOQ_DTYPE_F16 ? soq__ref_half(kept) : kept);
     }
+}
+
+/* The tiles of a head in all layers as they should be packed: what the codec makes of what was appended. */
+static void expect_tiles(struct soq__cache *c, const uint8_t *slab, uint32_t side, uint32_t place, uint32_t skip, uint32_t head)
+{
+    const struct soq__coder *coder = &c->coders[side];
+    const struct soq__matrix *m = side ? &c->v : &c->k;
+    uint32_t tokens = c->shape.block_tokens, width = coder->width;
+    float *x = malloc((size_t)tokens * width * sizeof *x);
+    uint8_t *want = malloc(coder->format.tile_bytes);
+
+    SOQ__EXPECT(c->rig->kit, x && want, "the kit is out of memory");
+    appended(c, side, place, skip, head, x);
     memset(want, 0xff, coder->format.tile_bytes);
-    expect_name(c, side, &name, tile);
-    SOQ__EXPECT(c->rig->kit, soq__coder_encode(coder, &name, x, want), "the kit is out of memory");
-    SOQ__EXPECT(c->rig->kit, memcmp(want, tile, coder->format.tile_bytes) == 0,
-                "block %u, head %u: the packed %s are not what the codec makes of them", place, head, side ? "values" : "keys");
-    soq__coder_decode(coder, tile, x);
+    SOQ__EXPECT(c->rig->kit, soq__coder_encode(coder, x, want), "the kit is out of memory");
+    for (uint32_t l = 0; l < c->shape.layers; l++) {
+        const struct soq__coder_name name = {layers[l], FIRST_HEAD + head, place * tokens, 0};
+        const uint8_t *tile = packed_tile(c, slab, side, place, l, head);
+
+        expect_name(c, side, &name, tile);
+        soq__coder_set_name(coder, &name, want);
+        SOQ__EXPECT(c->rig->kit, memcmp(want, tile, coder->format.tile_bytes) == 0,
+                    "block %u, layer %u, head %u: the packed %s are not what the codec makes of them", place, l, head,
+                    side ? "values" : "keys");
+    }
+    soq__coder_decode(coder, want, x);
     for (uint32_t i = 0; i < tokens * width; i++)
         *soq__matrix_at(m, place * tokens + i / width, head * width + i % width) = x[i];
     free(x);
@@ -307,19 +333,16 @@ static void expect_tile(struct soq__cache *c, uint32_t side, uint32_t place, uin
 
 static void expect_packed(struct soq__cache *c, uint32_t skip)
 {
-    const struct soq__cache_shape *s = &c->shape;
-    uint64_t bytes = c->packed_bytes * c->n_blocks, lines = s->layers * s->n_kv_heads;
+    uint32_t heads = c->shape.n_kv_heads;
+    uint64_t bytes = c->packed_bytes * c->n_blocks;
     uint8_t *slab = malloc(bytes);
 
     SOQ__EXPECT(c->rig->kit, slab, "the kit is out of memory");
     soq__rig_read(c->rig, c->packed_slab, 0, slab, bytes);
-    for (uint32_t i = 0; i < c->n_packed * 2 * s->n_kv_heads; i++) {
-        uint32_t place = i / (2 * s->n_kv_heads), side = i / s->n_kv_heads % 2, head = i % s->n_kv_heads;
-        uint64_t tile = (uint64_t)c->layer * s->n_kv_heads + head;
-        const uint8_t *plane = slab + (soq__cache_block(c, place) & SOQ_BLOCK_INDEX_MASK) * c->packed_bytes +
-                               (side ? lines * c->coders[0].format.tile_bytes : 0);
+    for (uint32_t i = 0; i < c->n_packed * 2 * heads; i++) {
+        uint32_t place = i / (2 * heads), side = i / heads % 2;
 
-        expect_tile(c, side, place, place ? 0 : skip, head, plane + tile * c->coders[side].format.tile_bytes);
+        expect_tiles(c, slab, side, place, place ? 0 : skip, i % heads);
     }
     free(slab);
 }

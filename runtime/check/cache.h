@@ -53,7 +53,7 @@ soq_kv_group soq__cache_share(struct soq__cache *c, uint32_t index);
 /* The block of a table place, as the checks lay them out. */
 soq_block_ref soq__cache_block(const struct soq__cache *c, uint32_t index);
 /* Packs the first n blocks, of which `skip` entries hold nothing. From here on c->k and c->v have, for these, what the codecs
- * make of them in c->layer. */
+ * make of them. */
 void soq__cache_pack(struct soq__cache *c, uint32_t n, uint32_t skip);
 /* Whether the backend claims the formats of coders [2] for the shape, with flags SOQ_OPDESC_... beyond those it has. */
 bool soq__cache_claimed_packing(struct soq__rig *rig, const struct soq__cache_shape *shape, const struct soq__coder *coders,

@@ -286,7 +286,13 @@ struct soq__coder_name soq__coder_name_of(const struct soq__coder *c, const uint
     return name;
 }
 
-bool soq__coder_encode(const struct soq__coder *c, const struct soq__coder_name *name, const float *src, uint8_t *dst)
+void soq__coder_set_name(const struct soq__coder *c, const struct soq__coder_name *name, uint8_t *tile)
+{
+    if (c->format.kind == SOQ_FORMAT_OPAQUE)
+        memcpy(tile + name_at(c), name, sizeof *name);
+}
+
+bool soq__coder_encode(const struct soq__coder *c, const float *src, uint8_t *dst)
 {
     size_t n = (size_t)c->tokens * c->width;
     double *rows;
@@ -297,8 +303,6 @@ bool soq__coder_encode(const struct soq__coder *c, const struct soq__coder_name 
         for (size_t i = 0; i < n; i++)
             put_number(c->format.dtype, dst + i * number_bytes(c->format.dtype),
                        opaque ? -(double)src[n - 1 - i] : (double)src[i]);
-        if (opaque)
-            memcpy(dst + name_at(c), name, sizeof *name);
         return true;
     }
     rows = malloc(n * sizeof *rows);
@@ -362,7 +366,10 @@ static int encode(void *self, const struct soq_kv_tile *tile, const float *src, 
 
     if (rc)
         return rc;
-    return soq__coder_encode(c, &name, src, dst) ? 0 : soq__fail(err, SOQ_ENOMEM, "the kit is out of memory");
+    if (!soq__coder_encode(c, src, dst))
+        return soq__fail(err, SOQ_ENOMEM, "the kit is out of memory");
+    soq__coder_set_name(c, &name, dst);
+    return 0;
 }
 
 static int decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)

@@ -37,10 +37,11 @@ void soq__coder_read(struct soq__coder *coder, const struct soq_kv_format *forma
 uint64_t soq__coder_tile_bytes(const struct soq__coder *coder);
 /* What backends get. An OPAQUE tile that is decoded as another layer's or head's than it was encoded as is refused. */
 struct soq_kv_coder soq__coder_view(struct soq__coder *coder);
-/* [tokens][width] and back, as the view does; false: out of memory. */
-bool soq__coder_encode(const struct soq__coder *coder, const struct soq__coder_name *name, const float *src, uint8_t *dst);
+/* [tokens][width] and back, as the view does, but for names; false: out of memory. */
+bool soq__coder_encode(const struct soq__coder *coder, const float *src, uint8_t *dst);
 void soq__coder_decode(const struct soq__coder *coder, const uint8_t *src, float *dst);
-/* What an OPAQUE tile was encoded as. */
+/* What an OPAQUE tile was encoded as. Tiles of other formats have no name: the second function leaves them alone. */
 struct soq__coder_name soq__coder_name_of(const struct soq__coder *coder, const uint8_t *tile);
+void soq__coder_set_name(const struct soq__coder *coder, const struct soq__coder_name *name, uint8_t *tile);
 
 #endif
