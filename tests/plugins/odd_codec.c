@@ -1,7 +1,8 @@
 /* A codec that no backend knows: OPAQUE, so tiles pass through encode() and decode(). Bytes count from 1 to 255 in steps of the
  * tile's largest magnitude / 127, token by token from the last to the first, each XORed with a key that is made of the tile's
  * layer, head and role: whoever decodes a tile under another name gets garbage. With exact = yes the bytes are those of the
- * numbers themselves, so that nothing is lost. placed_codec.c makes a second plugin of it, whose key contains the position too.
+ * numbers themselves, so that nothing is lost. placed_codec.c makes a second plugin of it, whose key contains the position too,
+ * which lies in the tile.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -38,10 +39,16 @@ static int odd_init(void *self, const struct soq_host *host, const struct soq_co
     return 0;
 }
 
-/* A scale, then a byte per number or all of its four. */
+/* In front of a tile's bytes. */
+struct head {
+    float scale;
+    uint32_t position; /* of the first token, as encode() was told; 0 without the trait */
+};
+
+/* A head, then a byte per number or all of its four. */
 static uint64_t odd_bytes(const struct odd *odd, const struct soq_kv_tile *tile)
 {
-    return (sizeof(float) + (uint64_t)tile->tokens * tile->width * (odd->exact ? sizeof(float) : 1) + 7) / 8 * 8;
+    return (sizeof(struct head) + (uint64_t)tile->tokens * tile->width * (odd->exact ? sizeof(float) : 1) + 7) / 8 * 8;
 }
 
 static int odd_describe(void *self, const struct soq_kv_tile *tile, struct soq_kv_format *format_out, struct soq_error *err)
@@ -61,11 +68,9 @@ static int odd_describe(void *self, const struct soq_kv_tile *tile, struct soq_k
     return 0;
 }
 
-static uint8_t key_of(const struct soq_kv_tile *tile)
+static uint8_t key_of(const struct soq_kv_tile *tile, const struct head *head)
 {
-    uint32_t key = tile->layer * 37 + tile->head * 11 + tile->role * 101;
-
-    return (uint8_t)(ODD_TRAITS & SOQ_CODEC_NEEDS_POSITIONS ? key + tile->first_position * 7 : key);
+    return (uint8_t)(tile->layer * 37 + tile->head * 11 + tile->role * 101 + head->position * 7);
 }
 
 /* Numbers that are not finite count as 0. */
@@ -84,14 +89,14 @@ static int odd_encode(void *self, const struct soq_kv_tile *tile, const float *s
 {
     const struct odd *odd = self;
     size_t numbers = (size_t)tile->tokens * tile->width, size = odd->exact ? sizeof(float) : 1;
-    uint8_t *bytes = (uint8_t *)dst + sizeof(float), key = key_of(tile);
-    float scale = 0;
+    struct head head = {.position = ODD_TRAITS & SOQ_CODEC_NEEDS_POSITIONS ? tile->first_position : 0};
+    uint8_t *bytes = (uint8_t *)dst + sizeof head, key = key_of(tile, &head);
 
     (void)err;
     memset(dst, 0, odd_bytes(odd, tile));
     for (size_t i = 0; i < numbers; i++)
-        scale = fmaxf(scale, fabsf(or_zero(src[i])) / 127);
-    memcpy(dst, &scale, sizeof scale);
+        head.scale = fmaxf(head.scale, fabsf(or_zero(src[i])) / 127);
+    memcpy(dst, &head, sizeof head);
     for (uint32_t t = 0; t < tile->tokens; t++)
         for (uint32_t i = 0; i < tile->width; i++) {
             float x = or_zero(src[(size_t)t * tile->width + i]);
@@ -100,7 +105,7 @@ static int odd_encode(void *self, const struct soq_kv_tile *tile, const float *s
             if (odd->exact)
                 memcpy(at, &x, sizeof x);
             else
-                *at = (uint8_t)((int)(scale > 0 ? rintf(x / scale) : 0) + 128);
+                *at = (uint8_t)((int)(head.scale > 0 ? rintf(x / head.scale) : 0) + 128);
         }
     for (size_t i = 0; i < numbers * size; i++)
         bytes[i] ^= key;
@@ -110,13 +115,14 @@ static int odd_encode(void *self, const struct soq_kv_tile *tile, const float *s
 static int odd_decode(void *self, const struct soq_kv_tile *tile, const void *src, float *dst, struct soq_error *err)
 {
     const struct odd *odd = self;
-    const uint8_t *bytes = (const uint8_t *)src + sizeof(float);
+    const uint8_t *bytes = (const uint8_t *)src + sizeof(struct head);
     size_t size = odd->exact ? sizeof(float) : 1;
-    uint8_t key = key_of(tile);
-    float scale;
+    struct head head;
+    uint8_t key;
 
     (void)err;
-    memcpy(&scale, src, sizeof scale);
+    memcpy(&head, src, sizeof head);
+    key = key_of(tile, &head);
     for (uint32_t t = 0; t < tile->tokens; t++)
         for (uint32_t i = 0; i < tile->width; i++) {
             const uint8_t *at = bytes + (row_at(tile, t) + i) * size;
@@ -127,7 +133,7 @@ static int odd_decode(void *self, const struct soq_kv_tile *tile, const void *sr
             if (odd->exact)
                 memcpy(&dst[(size_t)t * tile->width + i], plain, sizeof plain);
             else
-                dst[(size_t)t * tile->width + i] = (float)(plain[0] - 128) * scale;
+                dst[(size_t)t * tile->width + i] = (float)(plain[0] - 128) * head.scale;
         }
     return 0;
 }
