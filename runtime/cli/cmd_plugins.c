@@ -165,7 +165,7 @@ static bool print_table(const struct listing *l, bool why)
             printf("    %s\n    %s\n", c->reason, c->library_path ? c->library_path : c->manifest_path);
     }
     soq__buf_done(&roles);
-    soq__compat_print_tables(l->registry);
+    soq__compat_print_tables(l->registry, why);
     return complete;
 }
 

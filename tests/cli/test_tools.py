@@ -487,25 +487,28 @@ def plugins():
 
 @test
 def compatibility():
-    """plugins says what each KV policy and codec works with: tables, a line, and true or false in --json."""
+    """plugins says what each KV policy and codec works with: tables, a line, and true, false or "part" in --json."""
     features = {"kv_policy": ["chunked_prefill", "drafts", "prefix_hits", "fork", "save_and_load"],
                 "kv_codec": ["selecting_policies"]}
     tables = [table.splitlines() for table in soquete("plugins", *MIXED).out.split("\n\n")[1:]]
     assert re.fullmatch(r"KV POLICY +CHUNKED PREFILL +DRAFTS +PREFIX HITS +FORK +SAVE AND LOAD", tables[0][0]), tables
     assert re.fullmatch(r"KV CODEC +POLICIES THAT SELECT", tables[1][0]), tables
     rows = {line.split()[0]: line.split()[1:] for table in tables for line in table[1:]}
-    assert rows["full"] == ["yes"] * 5 and rows["f16"] == ["yes"] and rows["placed"] == ["no"]
+    assert rows["full"] == ["yes"] * 5 and rows["f16"] == ["yes"] and rows["kvquant"] == ["part"]
     for plugin in soquete("plugins", "--json", *MIXED).json():
         for role in plugin["roles"]:
             if role["role"] in features:
                 names = features[role["role"]]
                 assert list(role["works_with"]) == names
-                assert rows[plugin["id"]] == ["yes" if role["works_with"][f] else "no" for f in names]
+                said = {True: "yes", False: "no", "part": "part"}
+                assert rows[plugin["id"]] == [said[role["works_with"][f]] for f in names]
             else:
                 assert "works_with" not in role
     assert "works with chunked prefill, drafts, prefix hits, fork, save and load\n" in soquete("plugins", "full").out
     assert "works with policies that select entries\n" in soquete("plugins", "f16").out
-    assert "works with none of: policies that select entries\n" in soquete("plugins", "placed", *MIXED).out
+    where = "policies that select entries where the format of its tiles does without positions"
+    assert "works with %s\n" % where in soquete("plugins", "kvquant").out
+    assert "part\n    %s\n" % where.replace(" where", ": where") in soquete("plugins", "--why").out
     assert "works with" not in soquete("plugins", "cpu").out
 
 
