@@ -31,26 +31,21 @@ static void write_kept(void *arg, const struct soq__kv_kept *kept)
 int soq__trace_create(const char *path, struct soq__trace **trace_out, struct soq_error *err)
 {
     struct soq__trace *trace = soq__alloc_zero(1, sizeof *trace);
-    int rc = -SOQ_ENOMEM;
+    int rc = 0;
 
     if (trace)
         trace->path = soq__strdup(path);
     if (!trace || !trace->path)
-        goto fail;
-    trace->file = fopen(path, "we");
-    if (trace->file) {
-        setvbuf(trace->file, NULL, _IOLBF, BUFSIZ); /* whole lines, for whoever reads along */
-        *trace_out = trace;
-        return 0;
+        rc = soq__fail(err, SOQ_ENOMEM, "out of memory");
+    else if (!(trace->file = fopen(path, "we")))
+        rc = soq__fail(err, SOQ_EIO, "[kv] trace = %s: %s", path, strerror(errno));
+    if (rc) {
+        soq__trace_free(trace);
+        return rc;
     }
-    rc = -SOQ_EIO;
-fail:
-    if (rc == -SOQ_EIO)
-        soq__fail(err, SOQ_EIO, "[kv] trace = %s: %s", path, strerror(errno));
-    else
-        soq__fail(err, SOQ_ENOMEM, "out of memory");
-    soq__trace_free(trace);
-    return rc;
+    setvbuf(trace->file, NULL, _IOLBF, BUFSIZ); /* whole lines, for whoever reads along */
+    *trace_out = trace;
+    return 0;
 }
 
 void soq__trace_free(struct soq__trace *trace)

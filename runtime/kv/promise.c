@@ -14,7 +14,9 @@ static uint32_t spanned(uint32_t p, uint32_t first, uint32_t last)
     return last > first ? (last + p - 1) / p - first / p : 0;
 }
 
-/* ... wherever n entries lie. */
+/* ... wherever n entries lie, as both ends may cut a block. Rounded up, for split heads: n is the even share of what they hold
+ * together, and so many blocks for each are enough for all, however it spreads over them. A single group spans no more than
+ * (n + 2p - 2) / p rounded down. */
 static uint32_t spanned_anywhere(uint32_t p, uint64_t n)
 {
     return n ? (uint32_t)((n + 2 * (uint64_t)p - 2 + p - 1) / p) : 0;
