@@ -95,15 +95,22 @@ void soq__kv_mass_new_prompt(struct soq__kv_seq *seq);
 
 /* ---- select.c */
 
-struct soq__kv_selected; /* what policies answered, before anything is done about it */
+/* What policies answered about a group, before anything is done about it. */
+struct soq__kv_selected {
+    uint32_t n_keep;
+    uint32_t *keep; /* [n_layers][n_heads][n_keep] indices into what the group holds, oldest first; NULL: nothing is selected */
+};
 
 /* Asks all policies whose selection is due after the commit that ends at n entries; *out: NULL if none is. The tables hold all
  * entries below n. */
 int soq__kv_select(struct soq__kv_seq *seq, uint32_t n, struct soq__kv_selected **out, struct soq_error *err);
+void soq__kv_selected_free(struct soq__kv_selected *selected, uint32_t n_groups);
+
+/* ---- compact.c */
+
 /* Moves survivors to fresh blocks, group by group, gives the old ones back, and packs the fresh ones where that is due. After a
  * failure the groups before the one that failed are done. n_committed is n. */
 int soq__kv_compact(struct soq__kv_seq *seq, struct soq__kv_selected *selected, struct soq_error *err);
-void soq__kv_selected_free(struct soq__kv_selected *selected, uint32_t n_groups);
 
 /* ---- pack.c */
 
