@@ -131,6 +131,21 @@ static void drop_cache(void)
     cr_expect_eq(counts.n_groups, 0);
 }
 
+/* A cache of one full group, and two empty sequences in it. */
+static void make_two(struct soq__kv_seq *a, struct soq__kv_seq *b, uint64_t limit)
+{
+    make_cache(0, limit, 128, 2, 64);
+    cr_assert_eq(soq__kv_seq_init(a, &cache, NULL), 0);
+    cr_assert_eq(soq__kv_seq_init(b, &cache, NULL), 0);
+}
+
+static void drop_two(struct soq__kv_seq *a, struct soq__kv_seq *b)
+{
+    soq__kv_seq_done(a);
+    soq__kv_seq_done(b);
+    drop_cache();
+}
+
 static void extend(struct soq__kv_seq *seq, uint32_t n)
 {
     struct soq_error err = SOQ_ERROR_INIT;
@@ -146,9 +161,7 @@ Test(kv, memory_is_really_freed)
     int64_t live = soq__alloc_live();
     struct soq__kv_seq a, b;
 
-    make_cache(0, 8 * SLAB, 64, 2, 64);
-    cr_assert_eq(soq__kv_seq_init(&a, &cache, NULL), 0);
-    cr_assert_eq(soq__kv_seq_init(&b, &cache, NULL), 0);
+    make_two(&a, &b, 8 * SLAB);
     extend(&a, 3 * P);
     extend(&b, P);
     cr_expect_eq(cache.budget.used, 2 * SLAB);
@@ -169,17 +182,13 @@ Test(kv, lowest_slab_first)
 {
     struct soq__kv_seq a, b;
 
-    make_cache(0, 8 * SLAB, 64, 2, 64);
-    soq__kv_seq_init(&a, &cache, NULL);
-    soq__kv_seq_init(&b, &cache, NULL);
+    make_two(&a, &b, 8 * SLAB);
     extend(&a, 4 * P); /* blocks 0 .. 3 */
     extend(&b, 2 * P); /* blocks 4, 5 */
     soq__kv_rollback(&a, 0, NULL);
     extend(&b, P);
     cr_expect_eq(b.groups[0].table[2], 0, "block %u", b.groups[0].table[2]);
-    soq__kv_seq_done(&a);
-    soq__kv_seq_done(&b);
-    drop_cache();
+    drop_two(&a, &b);
 }
 
 Test(kv, promises_are_kept)
@@ -187,9 +196,7 @@ Test(kv, promises_are_kept)
     struct soq__kv_seq a, b;
     struct soq_error err = SOQ_ERROR_INIT;
 
-    make_cache(0, 4 * SLAB, 128, 2, 64);
-    soq__kv_seq_init(&a, &cache, NULL);
-    soq__kv_seq_init(&b, &cache, NULL);
+    make_two(&a, &b, 4 * SLAB);
     cr_expect_eq(soq__kv_reserve(&a, 0, 9 * P, &err), -SOQ_ELIMIT);
     cr_expect(strstr(err.text, "10.0 MiB") && strstr(err.text, "8.0 MiB") && strstr(err.text, "[kv] memory"), "%s", err.text);
     cr_expect_eq(soq__kv_reserve(&a, 0, 200, &err), -SOQ_ELIMIT);
@@ -202,9 +209,7 @@ Test(kv, promises_are_kept)
     soq__kv_unreserve(&a);
     cr_expect_eq(soq__kv_rollback(&a, 2 * P, NULL), 0);
     cr_expect_eq(soq__kv_reserve(&b, 0, 6 * P, &err), 0, "%s", err.text);
-    soq__kv_seq_done(&a);
-    soq__kv_seq_done(&b);
-    drop_cache();
+    drop_two(&a, &b);
 }
 
 Test(kv, copy_on_write)
@@ -244,9 +249,7 @@ Test(kv, original_of_a_fork_copies_too)
 {
     struct soq__kv_seq a, b;
 
-    make_cache(0, 2 * SLAB, 64, 2, 64);
-    soq__kv_seq_init(&a, &cache, NULL);
-    soq__kv_seq_init(&b, &cache, NULL);
+    make_two(&a, &b, 2 * SLAB);
     cr_assert_eq(soq__kv_reserve(&a, 0, 4 * P, NULL), 0);
     extend(&a, 2 * P + 3);
     /* Four blocks are promised and there are four: the copy of a shared tail would be the fifth. */
@@ -258,9 +261,7 @@ Test(kv, original_of_a_fork_copies_too)
     cr_assert_eq(soq__kv_prepare(&a, 1, NULL), 0);
     cr_expect_eq(cache.n_copies, 1);
     soq__kv_abandon(&a);
-    soq__kv_seq_done(&a);
-    soq__kv_seq_done(&b);
-    drop_cache();
+    drop_two(&a, &b);
 }
 
 /* A step fails, the copy is still pending, and the block it goes to is given back with its slab: nothing may refer to it. */
@@ -268,9 +269,7 @@ Test(kv, no_copy_to_what_is_gone)
 {
     struct soq__kv_seq a, b;
 
-    make_cache(0, 8 * SLAB, 64, 2, 64);
-    soq__kv_seq_init(&a, &cache, NULL);
-    soq__kv_seq_init(&b, &cache, NULL);
+    make_two(&a, &b, 8 * SLAB);
     extend(&a, P + 3); /* the only slab is full */
     soq__kv_delivered(&cache);
     cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
@@ -451,9 +450,7 @@ Test(kv, no_edit_to_what_is_gone)
         struct soq__kv_seq a, b;
         int rc;
 
-        make_cache(0, 8 * SLAB, 64, 2, 64);
-        soq__kv_seq_init(&a, &cache, NULL);
-        soq__kv_seq_init(&b, &cache, NULL);
+        make_two(&a, &b, 8 * SLAB);
         extend(&a, P + 3);
         cr_assert_eq(soq__kv_fork(&b, &a, NULL), 0);
         soq__kv_delivered(&cache);
@@ -464,9 +461,7 @@ Test(kv, no_edit_to_what_is_gone)
         n_failed += rc != 0;
         if (rc)
             cr_expect_eq(cache.n_edits, 0, "allocation %llu: an edit is left", (unsigned long long)at);
-        soq__kv_seq_done(&a);
-        soq__kv_seq_done(&b);
-        drop_cache();
+        drop_two(&a, &b);
         if (!rc)
             break;
     }
