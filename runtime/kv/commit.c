@@ -186,6 +186,7 @@ static void take_rows(struct soq__kv_seq *seq, uint32_t now, const uint32_t *kee
     }
     seq->n_committed = now;
     seq->n_tentative = 0;
+    soq__kv_mass_settle(seq);
 }
 
 /* Policies that add up the mass of a few rows begin anew. */

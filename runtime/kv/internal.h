@@ -90,6 +90,8 @@ int soq__kv_mass_reserve(struct soq__kv_seq *seq, uint32_t n_rows, struct soq_er
 /* Adds what the first n_rows tentative rows gave; with undo it takes that off again, which cannot fail after it was added. */
 int soq__kv_mass_add(struct soq__kv_seq *seq, uint32_t n_rows, bool undo, struct soq_error *err);
 void soq__kv_mass_drop(struct soq__kv_seq_group *group);
+/* No row is tentative any more: sums that none of those that were committed has begun are dropped, as others may begin them. */
+void soq__kv_mass_settle(struct soq__kv_seq *seq);
 /* A prompt begins: sums of an answer's last rows that are too far from its end to count are dropped. */
 void soq__kv_mass_new_prompt(struct soq__kv_seq *seq);
 

@@ -136,6 +136,13 @@ void soq__kv_mass_drop(struct soq__kv_seq_group *sg)
     sg->mass_cap = sg->mass_from = 0;
 }
 
+void soq__kv_mass_settle(struct soq__kv_seq *seq)
+{
+    for (uint32_t g = 0; g < seq->cache->n_groups; g++)
+        if (seq->groups[g].mass && seq->groups[g].mass_from >= seq->n_committed)
+            soq__kv_mass_drop(&seq->groups[g]);
+}
+
 void soq__kv_mass_new_prompt(struct soq__kv_seq *seq)
 {
     const struct soq__kv_cache *c = seq->cache;

@@ -193,6 +193,7 @@ void soq__kv_abandon(struct soq__kv_seq *seq)
     for (uint32_t g = 0; g < c->n_groups; g++)
         soq__kv_drop_blocks(seq, g, soq__kv_blocks(c, seq->n_committed), c->groups[g].max_blocks);
     seq->n_tentative = 0;
+    soq__kv_mass_settle(seq);
 }
 
 /* ---- Back ---------------------------------------------------------------------------------------------------------------- */

@@ -335,6 +335,48 @@ Test(kv_schedules, enough_memory)
         run(0, seed, 1000);
 }
 
+static void take_rows(struct actor *a, uint32_t n)
+{
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    a->rows = n;
+    cr_assert_eq(soq__kv_prepare(&a->seq, n, &err), 0, "%s", err.text);
+    deliver();
+    compute(true);
+    soq__kv_delivered(&cache);
+    extend_model(a, n);
+    committing = a;
+    cr_assert_eq(soq__kv_commit(&a->seq, n, &err), 0, "%s", err.text);
+    a->rows = 0;
+    deliver();
+    check_contents(a);
+}
+
+/* Rows that were to be summed up do not come, and the next prompt has others: its sums begin with these. */
+Test(kv_schedules, sums_of_rows_that_did_not_come)
+{
+    struct actor *a = &actors[0];
+
+    stored_as = layer_codecs[0];
+    make_cache(1000);
+    clear_model(a);
+    a->there = true;
+    cr_assert_eq(soq__kv_seq_init(&a->seq, &cache, NULL), 0);
+    cr_assert_eq(soq__kv_reserve(&a->seq, 20, 30, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&a->seq, 20, NULL), 0); /* of row 17 on */
+    soq__kv_abandon(&a->seq);
+    cr_assert_eq(soq__kv_reserve(&a->seq, 18, 30, NULL), 0);
+    take_rows(a, 16); /* of row 15 on */
+    cr_assert_eq(a->sums_from, 15);
+    cr_assert_eq(soq__kv_reserve(&a->seq, 20, 30, NULL), 0);
+    a->sums_from = CONTEXT; /* too far from the end */
+    take_rows(a, 4);
+    cr_expect_gt(cache.stats.evicted, 0);
+    soq__kv_seq_done(&a->seq);
+    soq__kv_cache_done(&cache);
+    soq__kv_layout_done(&layout);
+}
+
 Test(kv_schedules, little_memory)
 {
     for (uint32_t seed = 1; seed <= seeds(4); seed++)
