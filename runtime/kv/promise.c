@@ -14,14 +14,6 @@ static uint32_t spanned(uint32_t p, uint32_t first, uint32_t last)
     return last > first ? (last + p - 1) / p - first / p : 0;
 }
 
-/* ... wherever n entries lie, as both ends may cut a block. Rounded up, for split heads: n is the even share of what they hold
- * together, and so many blocks for each are enough for all, however it spreads over them. A single group spans no more than
- * (n + 2p - 2) / p rounded down. */
-static uint32_t spanned_anywhere(uint32_t p, uint64_t n)
-{
-    return n ? (uint32_t)((n + 2 * (uint64_t)p - 2 + p - 1) / p) : 0;
-}
-
 /* Of these the ones of a class when n entries are committed: a packed block ends below packed_to. */
 static uint32_t of_class(const struct soq__kv_group_layout *g, bool packed, uint32_t p, uint32_t first, uint32_t last,
                          uint32_t n)
@@ -85,6 +77,15 @@ struct selecting {
     uint32_t base, n;        /* entries [base, n) are there */
 };
 
+/* Blocks that n entries of the group lie in, wherever they are: each end may cut one. Of split heads n is the even share of
+ * what they hold together; rounded up, so many for each are enough for all, however it spreads over them. */
+static uint32_t spanned_anywhere(const struct selecting *s, uint64_t n)
+{
+    uint64_t p = s->params->layout->block_tokens;
+
+    return n ? (uint32_t)((n + 2 * p - 2 + (s->is_split ? p - 1 : 0)) / p) : 0;
+}
+
 /* Entries per head after a selection at n. */
 static uint32_t kept_at(const struct selecting *s, uint32_t n)
 {
@@ -113,7 +114,7 @@ static void after_prompt(struct selecting *s, struct soq__kv_need *need)
     need->prompt += all;
     need->computing += s->packed ? all : most_plain(s->group, p, spanned(p, s->base, n));
     need->fresh = soq__max_u32(need->fresh, fresh_blocks(s, n, kept));
-    need->kept += s->is_split ? soq__min_u32(spanned_anywhere(p, kept), all) : of_class(s->group, s->packed, p, n - kept, n, n);
+    need->kept += s->is_split ? soq__min_u32(spanned_anywhere(s, kept), all) : of_class(s->group, s->packed, p, n - kept, n, n);
     s->base = n - kept;
     s->n = n;
 }
@@ -127,13 +128,13 @@ static void while_decoding(const struct selecting *s, bool is_exact, struct soq_
     if (!every || s->n / every == end / every) {
         uint32_t exactly = spanned(p, s->base, s->packed ? soq__kv_packed_to(s->group, end) : end);
 
-        need->grown += soq__min_u32(most, is_exact ? exactly : spanned_anywhere(p, held + end - s->n));
+        need->grown += soq__min_u32(most, is_exact ? exactly : spanned_anywhere(s, held + end - s->n));
         return;
     }
     kept = soq__max_u32((uint32_t)held, kept_at(s, end));
-    need->grown += soq__min_u32(most, spanned_anywhere(p, kept + every));
+    need->grown += soq__min_u32(most, spanned_anywhere(s, kept + every));
     if (!s->packed)
-        need->again = soq__max_u32(need->again, soq__min_u32(all, spanned_anywhere(p, s->is_split ? kept * s->n_heads : kept)));
+        need->again = soq__max_u32(need->again, soq__min_u32(all, spanned_anywhere(s, s->is_split ? kept * s->n_heads : kept)));
 }
 
 static void need_of_group(const struct soq__kv_need_params *params, uint32_t g, bool packed, struct soq__kv_need *need)
