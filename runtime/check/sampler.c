@@ -499,6 +499,7 @@ static void check_filters(struct soq__kit *kit)
 struct seeds {
     struct sampler *s;
     int32_t tokens[THREADS][200];
+    float told[THREADS][TOKENS]; /* probabilities; zeros where the sampler does not tell them */
 };
 
 static void draw_there(void *arg, uint32_t index)
@@ -509,20 +510,25 @@ static void draw_there(void *arg, uint32_t index)
     uint32_t scratch[TOKENS];
     struct soq_sampler_row row = {.struct_size = sizeof row, .n_vocab = TOKENS, .logits = logits, .scratch = scratch};
     struct soq_sampled sampled = {.struct_size = sizeof sampled};
+    struct soq_distribution d = {.struct_size = sizeof d, .p = seeds->told[index]};
     struct soq_error err = SOQ_ERROR_INIT;
 
     for (row.position = 0; row.position < 200; row.position++) {
         memcpy(logits, s->raw, sizeof logits);
         soq__kit_ok(s->kit, "sample", s->ops->sample(s->self, s->state, &s->sampling, &row, &sampled, &err), &err);
         seeds->tokens[index][row.position] = sampled.token;
+        memcpy(logits, s->raw, sizeof logits);
+        if (s->ops->distribution)
+            soq__kit_ok(s->kit, "distribution", s->ops->distribution(s->self, s->state, &s->sampling, &row, &d, &err), &err);
     }
 }
 
 static void check_seeds(struct soq__kit *kit)
 {
-    struct seeds seeds;
     struct sampler s;
+    struct seeds seeds = {.s = &s};
     int32_t forward[200], differ = 0;
+    const float *alone;
 
     start(&s, kit, TOKENS);
     if (s.ops->state_size)
@@ -537,10 +543,12 @@ static void check_seeds(struct soq__kit *kit)
         SOQ__EXPECT(kit, take(&s).token == forward[i], "another token at position %u", i);
     }
     soq__kit_at(kit, "%d threads at once", THREADS);
-    seeds.s = &s;
     soq__kit_threads(kit, THREADS, draw_there, &seeds);
-    for (uint32_t i = 0; i < THREADS; i++)
+    alone = s.ops->distribution ? told(&s).p : seeds.told[0];
+    for (uint32_t i = 0; i < THREADS; i++) {
         SOQ__EXPECT(kit, memcmp(seeds.tokens[i], forward, sizeof forward) == 0, "other tokens on thread %u", i);
+        SOQ__EXPECT(kit, memcmp(seeds.told[i], alone, sizeof seeds.told[i]) == 0, "other probabilities on thread %u", i);
+    }
     soq__kit_at(kit, "another seed");
     s.sampling.seed = 43;
     for (s.row.position = 0; s.row.position < 200; s.row.position++)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/minmax.h"
 #include "config/settings.h"
+#include "engine/draw.h"
 #include "engine/jobs.h"
 #include "engine/speculate.h"
 
@@ -135,7 +136,7 @@ int soq__drafts_open(struct soq__engine *e, struct soq__job *job, struct soq_err
 
     job->n_drafts = job->n_drafted = job->n_accepted = job->n_steps = 0;
     job->n_wanted = e->drafting.adapts ? ADAPTS_FIRST : e->drafting.most;
-    job->drafted_from = job->decided_from = NULL;
+    job->drafted_from = NULL;
     if (!e->drafting.on || !job->max_tokens || !by_ratio(e, job))
         return 0;
     if (!sampler_of(e)->distribution)
@@ -144,18 +145,15 @@ int soq__drafts_open(struct soq__engine *e, struct soq__job *job, struct soq_err
                          "does not tell; use temperature 0, or [decoding] draft_accept = equal, or drafter = none",
                          (double)job->sampling.temperature, e->sampler.plugin->name);
     job->drafted_from = soq__alloc_array(n_vocab, e->drafting.most * sizeof(float));
-    job->decided_from = soq__alloc_array(n_vocab, sizeof(float));
-    if (job->drafted_from && job->decided_from)
+    if (job->drafted_from)
         return 0;
-    soq__drafts_close(job);
     return soq__fail(err, SOQ_ENOMEM, "out of memory for the distributions of %u drafts", e->drafting.most);
 }
 
 void soq__drafts_close(struct soq__job *job)
 {
     soq__free(job->drafted_from);
-    soq__free(job->decided_from);
-    job->drafted_from = job->decided_from = NULL;
+    job->drafted_from = NULL;
 }
 
 uint32_t soq__drafts_wanted(const struct soq__engine *e, const struct soq__job *job)
@@ -172,51 +170,49 @@ uint32_t soq__drafts_wanted(const struct soq__engine *e, const struct soq__job *
 
 /* ---- Drafting ------------------------------------------------------------------------------------------------------------ */
 
-static struct soq_sampler_row row_of(const struct soq__engine *e, const struct soq__job *job, uint32_t n_tokens, float *logits)
+/* The probabilities that a token would be drawn with. */
+static int tell(struct soq__engine *e, struct soq__draw_row *row, const struct soq_sampler_row *input,
+                struct soq_distribution *out)
 {
-    return (struct soq_sampler_row){
-        .struct_size = sizeof(struct soq_sampler_row),
-        .n_vocab = e->net.logits.cols,
-        .logits = logits,
-        .scratch = e->draw.scratch,
-        .history = job->seq->tokens,
-        .n_history = n_tokens,
-        .position = n_tokens,
-    };
+    return sampler_of(e)->distribution(e->sampler.self, NULL, &row->job->sampling, input, out, &row->err);
 }
 
-/* The i-th draft of a job, from the logits behind the one before. */
-static int draw(struct soq__engine *e, struct soq__job *job, uint32_t i, float *logits, int32_t *token_out,
-                struct soq_error *err)
+/* The distribution that a job's draft number `ahead` was drawn from. */
+static float *drafted_from(const struct soq__engine *e, const struct soq__draw_row *row)
 {
-    const struct soq_sampler_row row = row_of(e, job, job->seq->n_tokens + i, logits);
-    struct soq_sampled sampled = {.struct_size = sizeof sampled};
-    struct soq_distribution q = {.struct_size = sizeof q};
-    int rc;
+    return row->job->drafted_from + (size_t)row->ahead * e->net.logits.cols;
+}
 
-    if (by_ratio(e, job)) {
-        q.p = job->drafted_from + (size_t)i * row.n_vocab;
-        rc = sampler_of(e)->distribution(e->sampler.self, NULL, &job->sampling, &row, &q, err);
-        if (!rc)
-            *token_out = soq__pick(q.p, row.n_vocab, soq__uniform(job->sampling.seed, row.position, SOQ__STREAM_DRAW));
-        return rc;
+/* A draft, from the logits behind the one before. */
+static void draw_draft(struct soq__engine *e, struct soq__draw_row *row, uint32_t thread)
+{
+    const struct soq_sampler_row input = soq__draw_input(e, row, thread);
+    struct soq_distribution q = {.struct_size = sizeof q};
+
+    if (!by_ratio(e, row->job)) {
+        soq__draw_sample(e, row, thread);
+        return;
     }
-    rc = sampler_of(e)->sample(e->sampler.self, NULL, &job->sampling, &row, &sampled, err);
-    if (!rc)
-        *token_out = sampled.token;
-    return rc;
+    q.p = drafted_from(e, row);
+    row->rc = tell(e, row, &input, &q);
+    if (!row->rc)
+        row->sampled.token =
+            soq__pick(q.p, input.n_vocab, soq__uniform(row->job->sampling.seed, input.position, SOQ__STREAM_DRAW));
 }
 
 /* A draft that cannot be drawn, of logits that are no numbers, say, is none: the full view decides whether that is an error. */
-static void take(struct soq__engine *e, struct soq__job *job, uint32_t i, float *logits)
+static void take(const struct soq__draw_row *row)
 {
+    struct soq__job *job = row->job;
     struct soq__sequence *seq = job->seq;
 
-    if (draw(e, job, i, logits, &seq->tokens[seq->n_tokens + i], NULL) == 0)
+    if (!row->rc) {
+        seq->tokens[seq->n_tokens + row->ahead] = row->sampled.token;
         return;
-    job->step_rows -= job->n_drafts - i;
-    job->step_outputs -= job->n_drafts - i;
-    job->n_drafts = i;
+    }
+    job->step_rows -= job->n_drafts - row->ahead;
+    job->step_outputs -= job->n_drafts - row->ahead;
+    job->n_drafts = row->ahead;
 }
 
 static bool drafts(const struct soq__job *job, uint32_t i)
@@ -240,53 +236,62 @@ int soq__draft(struct soq__engine *e)
         rc = soq__step_compute(e, SOQ__KV_LOSSY, &logits);
         if (rc)
             return rc;
+        soq__draw_begin(&e->draw);
         for (struct soq__job *job = e->jobs; job; job = job->next)
             if (drafts(job, i))
-                take(e, job, i, (float *)(uintptr_t)logits + (size_t)job->first_output * e->net.logits.cols);
+                soq__draw_add(&e->draw, job, i, (float *)(uintptr_t)logits + (size_t)job->first_output * e->net.logits.cols);
+        soq__draw_run(e, draw_draft);
+        for (uint32_t n = 0; n < e->draw.n; n++)
+            take(&e->draw.rows[n]);
     }
 }
 
 /* ---- Choosing ------------------------------------------------------------------------------------------------------------ */
 
-/* The token of the row from the distribution p, given that it was drafted from q. */
-static int decide(struct soq__engine *e, struct soq__job *job, uint32_t i, const struct soq_sampler_row *row,
-                  struct soq_sampled *out, bool *accepted_out)
+/* The token from the distribution p, given that `token` was drafted from q. */
+static void decide(struct soq__engine *e, struct soq__draw_row *row, uint32_t thread, int32_t token)
 {
-    float *q = job->drafted_from + (size_t)i * row->n_vocab;
-    struct soq_distribution p = {.struct_size = sizeof p, .p = job->decided_from};
-    int32_t token = job->seq->tokens[row->n_history]; /* the draft */
-    int rc = sampler_of(e)->distribution(e->sampler.self, NULL, &job->sampling, row, &p, &job->err);
+    const struct soq_sampler_row input = soq__draw_input(e, row, thread);
+    struct soq_distribution p = {.struct_size = sizeof p, .p = e->draw.probabilities + (size_t)thread * input.n_vocab};
+    float *q = drafted_from(e, row);
+    uint64_t seed = row->job->sampling.seed;
 
-    if (rc)
-        return rc;
-    *accepted_out = soq__uniform(job->sampling.seed, row->position, SOQ__STREAM_ACCEPT) < soq__acceptance(p.p, q, token);
-    if (!*accepted_out) {
-        soq__residual(p.p, q, row->n_vocab);
-        token = soq__pick(q, row->n_vocab, soq__uniform(job->sampling.seed, row->position, SOQ__STREAM_RESIDUAL));
+    row->rc = tell(e, row, &input, &p);
+    if (row->rc)
+        return;
+    row->goes_on = soq__uniform(seed, input.position, SOQ__STREAM_ACCEPT) < soq__acceptance(p.p, q, token);
+    if (!row->goes_on) {
+        soq__residual(p.p, q, input.n_vocab);
+        token = soq__pick(q, input.n_vocab, soq__uniform(seed, input.position, SOQ__STREAM_RESIDUAL));
     }
-    *out = (struct soq_sampled){
-        .struct_size = sizeof *out,
-        .token = token,
-        .logprob = (float)((double)row->logits[token] - p.log_sum),
-        .n_candidates = p.n_candidates,
-    };
-    return 0;
+    row->sampled.token = token;
+    row->sampled.logprob = (float)((double)input.logits[token] - p.log_sum);
+    row->sampled.n_candidates = p.n_candidates;
 }
 
-int soq__choose(struct soq__engine *e, struct soq__job *job, uint32_t i, float *logits, struct soq_sampled *out,
-                bool *goes_on_out)
+static void choose(struct soq__engine *e, struct soq__draw_row *row, uint32_t thread)
 {
-    const struct soq_sampler_row row = row_of(e, job, job->seq->n_tokens, logits);
-    bool is_drafted = i < job->n_drafts;
-    int rc;
+    const struct soq__job *job = row->job;
+    bool is_drafted = row->ahead < job->n_drafts;
+    int32_t draft = is_drafted ? job->seq->tokens[job->seq->kv.n_committed + 1 + row->ahead] : -1;
 
-    *goes_on_out = false;
-    *out = (struct soq_sampled){.struct_size = sizeof *out};
-    if (is_drafted && by_ratio(e, job))
-        return decide(e, job, i, &row, out, goes_on_out);
-    rc = sampler_of(e)->sample(e->sampler.self, job->seq->sampler_state, &job->sampling, &row, out, &job->err);
-    *goes_on_out = !rc && is_drafted && out->token == job->seq->tokens[row.n_history];
-    return rc;
+    if (is_drafted && by_ratio(e, job)) {
+        decide(e, row, thread, draft);
+        return;
+    }
+    soq__draw_sample(e, row, thread);
+    row->goes_on = is_drafted && !row->rc && row->sampled.token == draft;
+}
+
+uint32_t soq__choose(struct soq__engine *e, struct soq__job *job, uint32_t ahead, float *logits)
+{
+    uint32_t n = job->on_logits ? 1 : soq__min_u32(e->draw.threads, job->n_drafts + 1 - ahead);
+
+    soq__draw_begin(&e->draw);
+    for (uint32_t i = 0; i < n; i++)
+        soq__draw_add(&e->draw, job, ahead + i, logits + (size_t)i * e->net.logits.cols);
+    soq__draw_run(e, choose);
+    return n;
 }
 
 /* All were good: more next time; else about as many as were. */

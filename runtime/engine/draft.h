@@ -25,10 +25,10 @@ void soq__drafts_close(struct soq__job *job);
 uint32_t soq__drafts_wanted(const struct soq__engine *engine, const struct soq__job *job);
 /* Drafts job->n_drafts tokens, or fewer, for each job of the step; they stand behind the sequence's known ones. */
 int soq__draft(struct soq__engine *engine);
-/* The token behind the job's last one, from the logits of the full view, which may be gone afterwards; i: how many of the
- * step's drafts were accepted so far. *goes_on_out: it is what was drafted, so the next row counts, too. */
-int soq__choose(struct soq__engine *engine, struct soq__job *job, uint32_t i, float *logits, struct soq_sampled *out,
-                bool *goes_on_out);
+/* The token behind `ahead` drafts, which were accepted, from the logits of the full view, and the tokens that would be behind
+ * further ones: as many as there are threads for, but one where somebody wants logits, which may be gone afterwards. They are
+ * engine->draw.rows; those behind the first that does not go on were drawn in vain. Returns how many. */
+uint32_t soq__choose(struct soq__engine *engine, struct soq__job *job, uint32_t ahead, float *logits);
 /* n_accepted of the step's drafts were. */
 void soq__drafts_done(const struct soq__engine *engine, struct soq__job *job, uint32_t n_accepted);
 

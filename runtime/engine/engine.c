@@ -280,7 +280,7 @@ static int init_scratch(struct soq__engine *e, struct soq_error *err)
     size_t n_vocab = e->model->hparams.dim[SOQ__DIM_VOCAB];
     const struct soq__instance *head = &e->exec.instances[e->net.output.at];
     bool on_host = strcmp(head->ops->domain, "host") == 0;
-    int rc = soq__draw_init(&e->draw, (uint32_t)n_vocab, e->max_sequences, err);
+    int rc = soq__draw_init(&e->draw, e, (uint32_t)n_vocab, err);
 
     if (rc)
         return rc;

@@ -80,7 +80,6 @@ struct soq__job {
     uint32_t n_drafts;   /* of step_rows, the last ones: tokens behind the sequence's known ones */
     uint32_t n_wanted;   /* drafts, next time */
     float *drafted_from; /* [most][n_vocab] distributions of the step's drafts; owned; NULL: they are not needed */
-    float *decided_from; /* [n_vocab] scratch likewise */
 };
 
 struct soq__engine_params {
@@ -94,12 +93,27 @@ struct soq__engine_params {
     void *progress_arg;
 };
 
-/* The next tokens of a step: draw.h. */
+/* A token that is drawn behind a job's known ones and `ahead` of its drafts. */
+struct soq__draw_row {
+    struct soq__job *job;
+    uint32_t ahead;
+    float *logits;              /* [n_vocab] */
+    struct soq_sampled sampled; /* with rc 0 */
+    bool goes_on;               /* it is what was drafted, so the next row counts, too */
+    int rc;
+    struct soq_error err;
+};
+
+/* Draws a row, with that thread's scratch. */
+typedef void soq__draw_fn(struct soq__engine *engine, struct soq__draw_row *row, uint32_t thread);
+
+/* Several at a time: draw.h. */
 struct soq__draw {
     uint32_t threads, n;
-    uint32_t *scratch;      /* [threads][n_vocab] for the sampler */
-    float *logits;          /* of the step */
-    struct soq__job **jobs; /* [n], room for max_sequences */
+    struct soq__draw_row *rows; /* [n], room for one per sequence and for one per thread */
+    uint32_t *scratch;          /* [threads][n_vocab] for the sampler */
+    float *probabilities;       /* [threads][n_vocab] likewise; NULL: they are not needed */
+    soq__draw_fn *fn;
 };
 
 struct soq__engine {

@@ -232,23 +232,30 @@ static int advance_known(struct soq__engine *e, struct soq__job *job)
 /* Drafts are the sequence's as far as the full view draws the same tokens: so many rows, and that many tokens behind them. */
 static int advance_drafted(struct soq__engine *e, struct soq__job *job, const float *logits)
 {
-    uint32_t n = 0, n_accepted = 0;
+    uint32_t n = 0, n_accepted = 0, first = 0, end = 0; /* rows [first, end) are those of e->draw */
     bool goes_on = true;
-    int rc = 0, reason = 0;
+    int rc, reason = 0;
 
-    while (!rc && !reason && goes_on) {
-        struct soq_sampled sampled;
+    while (!reason && goes_on) {
+        const struct soq__draw_row *row;
 
         deliver_logits(e, job, n, n + 1, logits);
-        rc = soq__choose(e, job, n, logits_of(e, job, logits, n), &sampled, &goes_on);
-        if (!rc)
-            reason = accept(e, job, &sampled);
-        rc = reason < 0 ? reason : rc;
-        n += !rc;
-        n_accepted += !rc && goes_on;
+        if (n == end) {
+            first = end;
+            end += soq__choose(e, job, first, logits_of(e, job, logits, first));
+        }
+        row = &e->draw.rows[n - first];
+        if (row->rc) {
+            job->err = row->err;
+            return row->rc;
+        }
+        reason = accept(e, job, &row->sampled);
+        if (reason < 0)
+            return reason;
+        goes_on = row->goes_on;
+        n++;
+        n_accepted += goes_on;
     }
-    if (rc)
-        return rc;
     job->n_steps++;
     soq__drafts_done(e, job, n_accepted);
     rc = commit(e, job, n);

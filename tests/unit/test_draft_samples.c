@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/admit.h"
+#include "engine/draw.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/tiny_model.h"
 
@@ -39,6 +40,20 @@ struct told {
     uint32_t n_drafted, n_accepted;
 };
 
+/* Otherwise as many as there are processors. */
+static void draw_on(struct soq__engine *e, uint32_t threads)
+{
+    struct soq__draw *d = &e->draw;
+    size_t n_vocab = e->net.logits.cols;
+
+    soq__draw_done(d);
+    d->threads = threads;
+    d->rows = soq__alloc_array(e->max_sequences + threads, sizeof *d->rows);
+    d->scratch = soq__alloc_array(n_vocab * threads, sizeof *d->scratch);
+    d->probabilities = soq__alloc_array(n_vocab * threads, sizeof *d->probabilities);
+    cr_assert(d->rows && d->scratch && d->probabilities);
+}
+
 /* Preempts the job's sequence every few tokens, if it is asked to. */
 static bool interfere(void *arg)
 {
@@ -52,7 +67,8 @@ static bool interfere(void *arg)
     return false;
 }
 
-static struct told tell(const char *const *settings, uint64_t seed, bool preempt)
+/* threads: that draw; 0: as many as there are processors. */
+static struct told tell_on(uint32_t threads, const char *const *settings, const struct soq_sampling *sampling, bool preempt)
 {
     struct fixture f = open_model(GQA, settings);
     struct soq__sequence *seq = new_sequence(&f);
@@ -64,9 +80,11 @@ static struct told tell(const char *const *settings, uint64_t seed, bool preempt
                            .n_prompt = N_PROMPT,
                            .max_tokens = N_ANSWER,
                            .ignore_eog = true,
-                           .sampling = warm(seed),
+                           .sampling = *sampling,
                            .arg = &next};
 
+    if (threads)
+        draw_on(f.model->engine, threads);
     make_ids_below(ids, N_PROMPT, 280);
     soq__engine_run(f.model->engine, &job, interfere, &job);
     cr_assert_eq(job.rc, 0, "%s", job.err.text);
@@ -77,6 +95,13 @@ static struct told tell(const char *const *settings, uint64_t seed, bool preempt
     soq__sequence_free(seq);
     close_model(&f);
     return t;
+}
+
+static struct told tell(const char *const *settings, uint64_t seed, bool preempt)
+{
+    const struct soq_sampling sampling = warm(seed);
+
+    return tell_on(0, settings, &sampling, preempt);
 }
 
 static void expect_same(const struct told *a, const struct told *b, const char *what, uint64_t seed)
@@ -133,6 +158,28 @@ Test(draft_samples, batches_do_not_show, .timeout = 120)
         settings[4] = "engine.chunk=5";
         t = tell(settings, 7, false);
         expect_same(&alone, &t, "in small chunks", 7);
+    }
+}
+
+/* Rows behind a refused draft are drawn in vain, and how many there are depends on the number of threads. */
+Test(draft_samples, threads_do_not_show, .timeout = 120)
+{
+    static const char *const accepts[] = {"decoding.draft_accept=ratio", "decoding.draft_accept=equal"};
+    static const uint32_t threads[] = {2, 3, 8};
+
+    for (int i = 0; i < 3; i++) {
+        const char *settings[] = {"decoding.drafter=self", "draft.policy=window capacity:32", "decoding.draft_tokens=6",
+                                  accepts[i % 2], NULL};
+        const struct soq_sampling sampling = i < 2 ? warm(5) : greedy();
+        struct told one = tell_on(1, settings, &sampling, false);
+
+        cr_expect(one.n_accepted > 0 && one.n_accepted < one.n_drafted, "%u of %u", one.n_accepted, one.n_drafted);
+        for (int t = 0; t < 3; t++) {
+            struct told several = tell_on(threads[t], settings, &sampling, false);
+
+            cr_expect_eq(memcmp(&several, &one, sizeof one), 0, "%s at temperature %g: something else on %u threads",
+                         accepts[i % 2], (double)sampling.temperature, threads[t]);
+        }
     }
 }
 

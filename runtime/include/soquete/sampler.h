@@ -73,8 +73,8 @@ struct soq_sampler_ops {
     int (*sample)(void *self, void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
                   struct soq_sampled *sampled_out, struct soq_error *err);
     /* Optional, since minor 2: drafts beyond temperature 0 need it. The distribution that sample() draws from; the same
-     * failures. The state stays as it is, and so do the logits but for those of +INFINITY: these become 0 and all others
-     * -INFINITY. */
+     * failures. Any thread, several at once (different rows and `out`); no allocation. The state stays as it is, and so do the
+     * logits but for those of +INFINITY: these become 0 and all others -INFINITY. */
     int (*distribution)(void *self, const void *state, const struct soq_sampling *sampling, const struct soq_sampler_row *row,
                         struct soq_distribution *out, struct soq_error *err);
 };
