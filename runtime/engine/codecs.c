@@ -7,11 +7,15 @@
 #include "base/error.h"
 #include "config/settings.h"
 
+/* `key`, or where that says nothing the one for both. */
+static const char *key_of(const struct soq__settings *settings, const char *section, const char *key)
+{
+    return *soq__settings_string(settings, section, key) ? key : "codec";
+}
+
 const char *soq__codec_setting(const struct soq__settings *settings, const char *section, const char *key)
 {
-    const char *name = soq__settings_string(settings, section, key);
-
-    return *name ? name : soq__settings_string(settings, section, "codec");
+    return soq__settings_string(settings, section, key_of(settings, section, key));
 }
 
 /* ---- The model ----------------------------------------------------------------------------------------------------------- */
@@ -87,7 +91,7 @@ static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p
     if (rc && rule)
         soq__layer_rule_blame(rule, err);
     else if (rc)
-        soq__fail_prefix(err, "[%s] %s = %s", soq__kv_section(view), key, words);
+        soq__fail_prefix(err, "[%s] %s = %s", soq__kv_section(view), key_of(p->settings, soq__kv_section(view), key), words);
     return rc;
 }
 

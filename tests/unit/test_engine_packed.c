@@ -328,8 +328,8 @@ Test(engine_packed, wrong_settings)
     static const struct {
         const char *settings[6], *says[2];
     } wrong[] = {
-        {{"kv.codec=nosuch"}, {"[kv] codec_k = nosuch", "nosuch"}},
-        {{"kv.codec_v=nosuch"}, {"[kv] codec_v = nosuch", "nosuch"}},
+        {{"kv.codec=nosuch"}, {"[kv] codec = nosuch", "\"nosuch\" is installed"}},
+        {{"kv.codec_v=nosuch"}, {"[kv] codec_v = nosuch", "\"nosuch\" is installed"}},
         {{"kv.codec=kivi", "kv.block_tokens=8"}, {"codec_k = kivi", "block_tokens"}},
         {{"kv.codec=kivi", "kv.kivi.residual=20"}, {"residual = 20", "set it to 32"}},
         {{"kv.codec=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"},
