@@ -162,32 +162,81 @@ static float *partial(const struct item *item, uint64_t split, uint32_t i)
     return item->store + cpu_item_store_floats(item) + ((split - first_split(item)) * item->n + i) * (item->dv + 2);
 }
 
-/* Piece number `number` of the step, a split of an item; false: there is none. */
-static bool select_split(struct item *item, float *room, uint64_t number, uint64_t *split_out)
+/* Split number `number` of all items; there is one. */
+static uint64_t select_split(struct item *item, float *room, uint64_t number)
 {
     for (uint64_t n = 0; cpu_item_select(item, n); n++) {
         uint64_t splits = end_split(item) - first_split(item);
 
         item->store = room;
-        *split_out = first_split(item) + number;
         if (number < splits)
-            return true;
+            break;
         number -= splits;
         room += partial_floats(item);
     }
-    return false;
+    return first_split(item) + number;
 }
 
-static void run_split(struct item *item, uint64_t split, const struct item *next, uint64_t next_split)
-{
-    cpu_item_load(item);
-    sum_split(item, split, next, next_split);
-    for (uint32_t i = 0; i < item->n; i++) {
-        float *p = partial(item, split, i);
+/* The splits [number, end) of all items are a thread's. */
+struct piece {
+    _Atomic uint32_t *taken;
+    float *room;
+    uint32_t number, end, total, threads;
+};
 
-        p[0] = item->part.max[i];
-        p[1] = item->part.total[i];
-        memcpy(p + 2, item->part.out + i * item->dv, item->dv * sizeof *p);
+/* Takes half of a thread's share of what is left: a piece costs its items' queries anew, and small ones at the end keep threads
+ * from waiting for each other. */
+static bool take_piece(struct piece *piece)
+{
+    uint32_t from = atomic_load(piece->taken), n;
+
+    do {
+        n = (piece->total - from) / (2 * piece->threads);
+        n = n ? n : piece->total - from ? 1 : 0;
+    } while (!atomic_compare_exchange_weak(piece->taken, &from, from + n));
+    piece->number = from;
+    piece->end = from + n;
+    return n;
+}
+
+/* Splits [split, end) of an item. */
+struct run {
+    struct item *item;
+    uint64_t split, end;
+};
+
+/* The next run of the thread's pieces; false: there is none. */
+static bool next_run(struct piece *piece, struct run *run)
+{
+    uint64_t left;
+
+    if (piece->number == piece->end && !take_piece(piece))
+        return false;
+    run->split = select_split(run->item, piece->room, piece->number);
+    left = end_split(run->item) - run->split;
+    run->end = run->split + (left < piece->end - piece->number ? left : piece->end - piece->number);
+    piece->number += (uint32_t)(run->end - run->split);
+    return true;
+}
+
+/* `next` is what the thread takes up afterwards; NULL: nothing. */
+static void run_splits_of(const struct run *run, const struct run *next)
+{
+    struct item *item = run->item;
+
+    cpu_item_load(item);
+    for (uint64_t split = run->split; split < run->end; split++) {
+        if (split + 1 < run->end)
+            sum_split(item, split, item, split + 1);
+        else
+            sum_split(item, split, next ? next->item : NULL, next ? next->split : 0);
+        for (uint32_t i = 0; i < item->n; i++) {
+            float *p = partial(item, split, i);
+
+            p[0] = item->part.max[i];
+            p[1] = item->part.total[i];
+            memcpy(p + 2, item->part.out + i * item->dv, item->dv * sizeof *p);
+        }
     }
 }
 
@@ -206,20 +255,20 @@ static void merge_splits(struct item *item)
         cpu_mass_add(item);
 }
 
-/* Every thread knows its next piece when it begins one. A thread that is two such ops ahead has met the others at the barrier
+/* Every thread knows its next run when it begins one. A thread that is two such ops ahead has met the others at the barrier
  * in between: so two rooms are enough. */
-static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, const struct cpu_thread *thread)
+static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, uint32_t total, const struct cpu_thread *thread)
 {
-    struct item other = *item, *now = item, *next = &other;
-    uint64_t split, next_split = 0;
-    bool more = select_split(now, room, atomic_fetch_add(taken, 1), &split);
+    struct item other = *item;
+    struct run now = {.item = item}, next = {.item = &other};
+    struct piece piece = {taken, room, 0, 0, total, thread->count};
+    bool more = next_run(&piece, &now);
 
     while (more) {
-        struct item *swap = now;
+        struct run swap = now;
 
-        more = select_split(next, room, atomic_fetch_add(taken, 1), &next_split);
-        run_split(now, split, more ? next : NULL, next_split);
-        split = next_split;
+        more = next_run(&piece, &next);
+        run_splits_of(&now, more ? &next : NULL);
         now = next;
         next = swap;
     }
@@ -232,25 +281,25 @@ static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, 
     }
 }
 
-/* Few items, whose partial sums there is room for. */
-static bool in_splits(struct item *item, uint32_t threads)
+/* The splits of all items, where these are few, some have several, and there is room for partial sums; or else 0. */
+static uint32_t count_splits(struct item *item, uint32_t threads)
 {
-    uint64_t n = 0, floats = 0;
-    bool several = false;
+    uint64_t n = 0, splits = 0, floats = 0;
 
     if ((uint64_t)item->step->n_seqs * item->args->n_kv_heads >= 4 * threads) /* at least so many items */
-        return false;
+        return 0;
     for (; n < 4 * threads && cpu_item_select(item, n); n++) {
-        several |= end_split(item) - first_split(item) > 1;
+        splits += end_split(item) - first_split(item);
         floats += partial_floats(item);
     }
-    return several && threads > 1 && n < 4 * threads && floats * sizeof(float) <= CPU_PARTIAL_BYTES;
+    return splits > n && threads > 1 && n < 4 * threads && floats * sizeof(float) <= CPU_PARTIAL_BYTES ? (uint32_t)splits : 0;
 }
 
 void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)
 {
     const struct soq_attention_args *args = &op->args.attention;
     _Atomic uint32_t *taken = &cpu->taken[op - cpu->ops];
+    uint32_t splits;
     struct item item;
 
     cpu_item_prepare(&item, cpu, args, thread);
@@ -258,8 +307,9 @@ void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cp
         cpu_mass_clear(cpu, args, thread);
         cpu_barrier_wait(thread->barrier, thread->count);
     }
-    if (in_splits(&item, thread->count))
-        run_splits(&item, cpu->partials + (*thread->splits)++ % 2 * (CPU_PARTIAL_BYTES / sizeof(float)), taken, thread);
+    splits = count_splits(&item, thread->count);
+    if (splits)
+        run_splits(&item, cpu->partials + (*thread->splits)++ % 2 * (CPU_PARTIAL_BYTES / sizeof(float)), taken, splits, thread);
     else
         run_items(&item, taken);
 }
