@@ -38,8 +38,9 @@ struct digit_row {
 /* Entries of a tile of entries that lie in a packed block. */
 struct part {
     const uint8_t *tile;
-    const uint8_t *ahead;  /* that is wanted next in its place, or itself */
-    uint32_t at, first, n; /* entries [at, at + n) of the tile of entries, [first, first + n) of the block */
+    ptrdiff_t ahead;        /* bytes to the tile that is wanted next in its place; 0: not known */
+    uint32_t at, first, n;  /* entries [at, at + n) of the tile of entries, [first, first + n) of the block */
+    uint32_t quad, n_quads; /* their codes along the inner axis */
 };
 
 /* Numerator and denominator of a softmax over part of the entries, relative to the largest score. Scores are in units of ln 2,
@@ -190,12 +191,13 @@ void cpu_mass_add(const struct item *item);
  */
 VEC_INLINE void reduce_rows(uint32_t n_q, void fn(vf a, vf b, vf c, vf d, float *out), const vf rows[BLOCK], float *out)
 {
-    for (uint32_t i = 0; i < n_q; i += 4) {
+    VEC_EACH(part, (n_q + 3) / 4) {
+        uint32_t i = part * 4;
         float four[4];
 
         fn(rows[i], rows[i + 1 < n_q ? i + 1 : 0], rows[i + 2 < n_q ? i + 2 : 0], rows[i + 3 < n_q ? i + 3 : 0], four);
-        for (uint32_t j = i; j < n_q && j < i + 4; j++)
-            out[j] = four[j - i];
+        VEC_EACH(j, n_q - i < 4 ? n_q - i : 4)
+            out[i + j] = four[j];
     }
 }
 

@@ -17,66 +17,75 @@ static uint32_t in_group(uint32_t at, uint32_t end, uint32_t group)
 
 /* ---- Parts --------------------------------------------------------------------------------------------------------------- */
 
-static const uint8_t *block_of(const struct item *item, uint64_t entry, const struct cpu_plane **planes_out)
+/* The packed block with an entry; NULL: it is none. */
+static inline const uint8_t *packed_block(const struct item *item, uint64_t entry)
 {
-    soq_block_ref ref =
-        cpu_block_ref(item->group, item->seq->slot, (uint32_t)(entry >> __builtin_ctz(item->group->block_tokens)));
-    const uint8_t *block = cpu_block_at(item->group, ref);
+    uint32_t index = (uint32_t)(entry >> __builtin_ctz(item->group->block_tokens)); /* a power of two */
+    soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, index);
 
-    *planes_out = block ? item->group->classes[ref >> SOQ_BLOCK_CLASS_SHIFT].planes : NULL;
-    return block;
+    return ref >> SOQ_BLOCK_CLASS_SHIFT == CPU_PACKED ? cpu_block_at(item->group, ref) : NULL;
 }
 
-/* The packed block that will be wanted at place t of the next tile of entries; `block`, if that is not known. */
-static const uint8_t *block_ahead(const struct item *item, uint32_t t, const uint8_t *block)
+/* The packed blocks of the tile of entries at `begin`, n entries each, and those that will be wanted next in their places. */
+struct blocks {
+    uint64_t begin;
+    uint32_t n;
+    const uint8_t *now[PARTS], *ahead[PARTS]; /* NULL: none, or not known */
+};
+
+static void find_blocks(const struct item *item, uint64_t seen, struct blocks *b)
 {
-    const struct cpu_plane *packed = item->group->classes[CPU_PACKED].planes, *planes = NULL;
-    uint64_t entry = item->ahead_at + t;
-    const uint8_t *ahead = NULL;
+    const struct item *next = item->ahead;
 
-    if (item->ahead && entry < item->ahead->end && item->group->block_tokens <= TOKENS)
-        ahead = block_of(item->ahead, entry, &planes);
-    return planes == packed ? ahead : block;
-}
+    for (uint32_t t = 0, i = 0; t < TOKENS; t += b->n, i++) {
+        bool known = next && item->ahead_at + t < next->end && item->group->block_tokens <= TOKENS;
 
-/* A block's tiles of both sides are parts of the tile of entries, at place t. */
-static void add_parts(struct item *item, const struct cpu_plane *planes, uint32_t t, struct part part)
-{
-    const struct item *next = item->ahead ? item->ahead : item;
-    const uint8_t *block = part.tile, *ahead = part.ahead;
-
-    for (uint32_t side = 0; side < CPU_SIDES; side++) {
-        uint64_t there = cpu_tile_at(&planes[side], next->args->layer, next->kv_head);
-
-        if (!planes[side].codes.usable)
-            continue;
-        part.tile = block + cpu_tile_at(&planes[side], item->args->layer, item->kv_head);
-        part.ahead = ahead == block ? part.tile : ahead + there;
-        fetch(part.ahead, planes[side].codes.layout.planes[0].at);
-        item->parts[side][item->n_parts[side]++] = part;
-        item->coded[side] |= UINT64_MAX >> (TOKENS - part.n) << t;
+        b->now[i] = seen >> t & UINT64_MAX >> (TOKENS - b->n) ? packed_block(item, b->begin + t) : NULL;
+        b->ahead[i] = known ? packed_block(next, item->ahead_at + t) : NULL;
     }
+}
+
+/* A side's tiles in them are parts of the tile of entries. */
+static void add_parts(struct item *item, uint32_t side, const struct blocks *b)
+{
+    const struct cpu_plane *plane = packed_plane(item, side);
+    const struct item *next = item->ahead ? item->ahead : item;
+    const struct kvtile *layout = &plane->codes.layout;
+    uint64_t here = cpu_tile_at(plane, item->args->layer, item->kv_head);
+    uint64_t there = cpu_tile_at(plane, next->args->layer, next->kv_head);
+    uint32_t first = (uint32_t)b->begin & (item->group->block_tokens - 1); /* 0, but in blocks of more than a tile */
+    struct part *part = item->parts[side];
+
+    for (uint32_t t = 0, i = 0; t < TOKENS; t += b->n, i++) {
+        if (!b->now[i])
+            continue;
+        part->tile = b->now[i] + here;
+        part->ahead = b->ahead[i] ? b->ahead[i] + there - part->tile : 0;
+        part->at = t;
+        part->first = first;
+        part->n = b->n;
+        part->quad = side == CPU_KEY ? 0 : first / 4;
+        part->n_quads = side == CPU_KEY ? kvtile_ceil(layout->inner, 4) : b->n / 4;
+        fetch(part->tile + part->ahead, layout->planes[0].at);
+        item->coded[side] |= UINT64_MAX >> (TOKENS - b->n) << t;
+        part++;
+    }
+    item->n_parts[side] = (uint32_t)(part - item->parts[side]);
 }
 
 void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen)
 {
-    uint32_t tokens = item->group->block_tokens, n = tokens < TOKENS ? tokens : TOKENS; /* powers of two */
+    uint32_t tokens = item->group->block_tokens; /* a power of two */
+    struct blocks b = {.begin = begin, .n = tokens < TOKENS ? tokens : TOKENS};
 
-    memset(item->coded, 0, sizeof item->coded);
-    memset(item->n_parts, 0, sizeof item->n_parts);
-    for (uint32_t t = 0; t < TOKENS && item->group->classes[CPU_PACKED].block_bytes; t += n) {
-        const struct cpu_plane *planes;
-        const uint8_t *block = seen >> t & UINT64_MAX >> (TOKENS - n) ? block_of(item, begin + t, &planes) : NULL;
-
-        if (block)
-            add_parts(item, planes, t,
-                      (struct part){block, block_ahead(item, t, block), t, (uint32_t)(begin + t) & (tokens - 1), n});
-    }
-}
-
-static struct run run_of(const struct part *part, uint32_t quad, uint32_t n_quads)
-{
-    return (struct run){part->tile, part->ahead - part->tile, quad, n_quads};
+    item->coded[CPU_KEY] = item->coded[CPU_VALUE] = 0;
+    item->n_parts[CPU_KEY] = item->n_parts[CPU_VALUE] = 0;
+    if (!packed_plane(item, CPU_KEY)->codes.usable && !packed_plane(item, CPU_VALUE)->codes.usable)
+        return;
+    find_blocks(item, seen, &b);
+    for (uint32_t side = 0; side < CPU_SIDES; side++)
+        if (packed_plane(item, side)->codes.usable)
+            add_parts(item, side, &b);
 }
 
 /* ---- Folding ------------------------------------------------------------------------------------------------------------- */
@@ -87,6 +96,7 @@ enum { AHEAD = 2 };
  * the first of them is taken. */
 struct folding {
     struct products p[AHEAD];
+    struct part part[AHEAD]; /* of a product's own */
     struct scales s[AHEAD];
     struct folded f[AHEAD];
     uint32_t n;
@@ -118,8 +128,8 @@ static void score_folded(const struct cpu_codes *codes, const struct part *part,
     for (uint32_t at = part->first, n; at < end; at += n) {
         n = in_group(at, end, codes->group_tokens);
         w->p[w->n] = (struct products){.codes = codes,
-                                       .runs[0] = run_of(part, 0, (dims + 3) / 4),
-                                       .n_runs = 1,
+                                       .parts = part,
+                                       .n_parts = 1,
                                        .outer = at,
                                        .n_lanes = n,
                                        .out = scores + part->at + at - part->first,
@@ -135,8 +145,8 @@ static void score_by_entry(const struct cpu_codes *codes, const struct part *par
 {
     const uint8_t *scales = part->tile + part->first * codes->scale_bytes;
     struct products p = {.codes = codes,
-                         .runs[0] = run_of(part, 0, (codes->layout.inner + 3) / 4),
-                         .n_runs = 1,
+                         .parts = part,
+                         .n_parts = 1,
                          .outer = part->first,
                          .n_lanes = part->n,
                          .group_quads = (codes->group_dims + 3) / 4,
@@ -170,20 +180,25 @@ static void add_folded(const struct item *item, const struct cpu_codes *codes, u
                        struct folding *w)
 {
     const struct part *parts = item->parts[CPU_VALUE];
-    struct products p = {.codes = codes, .n_runs = item->n_parts[CPU_VALUE], .add = true, .out_stride = item->dv};
+    uint32_t n_parts = item->n_parts[CPU_VALUE], n = 0;
     struct lines rows = {weights, TOKENS};
     float room[BLOCK * TOKENS];
-    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < p.n_runs; n += parts[i++].n)
-        p.runs[i] = run_of(&parts[i], parts[i].first / 4, parts[i].n / 4);
+    for (uint32_t i = 0; i < n_parts; i++)
+        n += parts[i].n;
     if (n < TOKENS)
-        rows = weights_of(parts, p.n_runs, n_q, weights, room);
-    for (; p.outer < codes->layout.outer; p.outer += p.n_lanes) {
-        p.n_lanes = in_group(p.outer, codes->layout.outer, codes->group_dims);
-        p.out = out + p.outer;
-        w->p[w->n] = p;
-        cpu_codes_entry_scales(codes, parts, p.n_runs, p.outer, &w->s[w->n]);
+        rows = weights_of(parts, n_parts, n_q, weights, room);
+    for (uint32_t dim = 0, dims; dim < codes->layout.outer; dim += dims) {
+        dims = in_group(dim, codes->layout.outer, codes->group_dims);
+        w->p[w->n] = (struct products){.codes = codes,
+                                       .parts = parts,
+                                       .n_parts = n_parts,
+                                       .outer = dim,
+                                       .n_lanes = dims,
+                                       .add = true,
+                                       .out = out + dim,
+                                       .out_stride = item->dv};
+        cpu_codes_entry_scales(codes, parts, n_parts, dim, &w->s[w->n]);
         fold(w, n_q, rows, n, &w->s[w->n]);
     }
 }
@@ -199,9 +214,12 @@ static void add_by_dim(const struct item *item, const struct cpu_codes *codes, c
         struct scales *s = &w->s[w->n];
 
         n = in_group(t, end, codes->group_tokens);
+        w->part[w->n] = *part;
+        w->part[w->n].quad = t / 4;
+        w->part[w->n].n_quads = n / 4;
         w->p[w->n] = (struct products){.codes = codes,
-                                       .runs[0] = run_of(part, t / 4, n / 4),
-                                       .n_runs = 1,
+                                       .parts = &w->part[w->n],
+                                       .n_parts = 1,
                                        .n_lanes = dims,
                                        .lane_scales = (const uint8_t *)s->scale,
                                        .lane_minima = codes->layout.min_at ? (const uint8_t *)s->minimum : NULL,

@@ -115,27 +115,28 @@ VEC_INLINE void weigh(uint32_t n_q, struct item *item, uint32_t first, float *sc
     float *max = item->part.max + first, *total = item->part.total + first, tops[BLOCK], sums[BLOCK];
     vf lanes[BLOCK];
 
-    for (uint32_t i = 0; i < n_q; i++) {
+    VEC_EACH(i, n_q) {
         lanes[i] = vf_splat(max[i]);
-        for (uint32_t t = 0; t < TOKENS; t += CPU_LANES)
-            lanes[i] = vf_max(lanes[i], vf_load(scores + i * TOKENS + t));
+        VEC_EACH(t, TOKENS / CPU_LANES)
+            lanes[i] = vf_max(lanes[i], vf_load(scores + i * TOKENS + t * CPU_LANES));
     }
     reduce_rows(n_q, vf_most4, lanes, tops);
-    for (uint32_t i = 0; i < n_q; i++) {
+    VEC_EACH(i, n_q) {
         float top = tops[i] == -INFINITY ? 0.0f : tops[i];
 
         lanes[i] = vf_splat(0.0f);
-        for (uint32_t t = 0; t < TOKENS; t += CPU_LANES) {
-            vf x = exp2_of(vf_load(scores + i * TOKENS + t) - vf_splat(top));
+        VEC_EACH(t, TOKENS / CPU_LANES) {
+            float *at = scores + i * TOKENS + t * CPU_LANES;
+            vf x = exp2_of(vf_load(at) - vf_splat(top));
 
-            vf_store(scores + i * TOKENS + t, x);
+            vf_store(at, x);
             lanes[i] += x;
         }
         factors[i] = exp2_of1(max[i] - top);
         max[i] = tops[i];
     }
     reduce_rows(n_q, vf_sum4, lanes, sums);
-    for (uint32_t i = 0; i < n_q; i++)
+    VEC_EACH(i, n_q)
         total[i] = total[i] * factors[i] + sums[i];
 }
 

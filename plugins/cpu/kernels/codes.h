@@ -28,30 +28,20 @@ struct folded {
     struct digit_row digits[BLOCK];
 };
 
-/* Quads of codes along the inner axis of a tile. */
-struct run {
-    const uint8_t *tile;
-    ptrdiff_t ahead; /* bytes to what will be wanted next; 0: not known */
-    uint32_t quad, n_quads;
-};
+enum { PARTS = TOKENS / CODES_STEP };
 
-enum {
-    RUNS = TOKENS / CODES_STEP,
-    QUADS = FOLD_MAX / 4, /* of all runs */
-};
-
-/* Up to BLOCK rows against the codes of the outer indices [outer, outer + n_lanes), run by run:
+/* Up to BLOCK rows against the codes of the outer indices [outer, outer + n_lanes), part by part:
  * out[row][lane] (+)= products * scale [* lane_scales] + total [* lane_minima].
  *
- * The only run may be of several groups, one behind the other: then there is a scale and a total for each row and group, and
+ * The only part may be of several groups, one behind the other: then there is a scale and a total for each row and group, and
  * the numbers for lanes lie lane_stride bytes behind those of the group before. */
 struct products {
     const struct cpu_codes *codes;
-    struct run runs[RUNS];
-    uint32_t n_runs, outer, n_lanes; /* n_lanes is a multiple of CODES_STEP */
-    uint32_t group_quads;            /* of a group; 0: all are of one */
-    struct lines numbers;            /* for codes that are floats */
-    const struct digit_row *digits;  /* for others */
+    const struct part *parts;
+    uint32_t n_parts, outer, n_lanes; /* n_lanes is a multiple of CODES_STEP */
+    uint32_t group_quads;             /* of a group; 0: all are of one */
+    struct lines numbers;             /* for codes that are floats */
+    const struct digit_row *digits;   /* for others */
     /* Of n_lanes outer indices, as they lie in a tile; NULL: ones. */
     const uint8_t *lane_scales, *lane_minima;
     size_t lane_stride;
@@ -64,7 +54,7 @@ struct products {
 /* codes_multiply.c */
 void cpu_codes_multiply(const struct products *p, uint32_t n_q);
 /* codes_float.c. The same for codes that are floats. */
-void cpu_codes_multiply_floats(const struct products *p, uint32_t n_q);
+void cpu_codes_multiply_floats(uint32_t n_q, const struct products *p);
 
 /* codes_fold.c */
 extern const struct scales cpu_codes_ones;
@@ -116,22 +106,22 @@ enum { WIDE = VEC_REGISTERS >= 32 ? 2 : 1 /* vectors of lanes at once */ };
 /* Where the vectors from `lane` on begin; where there are no more, the one before is taken once again. */
 VEC_INLINE void place_lanes(const struct products *p, uint32_t lane, size_t at[WIDE])
 {
-    for (uint32_t j = 0; j < WIDE; j++)
+    VEC_EACH(j, WIDE)
         at[j] = lane + j * CPU_LANES < p->n_lanes ? lane + j * CPU_LANES : lane;
 }
 
 /* What products are added to. */
 VEC_INLINE void load_lanes(uint32_t n_q, const struct products *p, const size_t at[WIDE], vf y[BLOCK][WIDE])
 {
-    for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t j = 0; j < WIDE; j++)
+    VEC_EACH(i, n_q)
+        VEC_EACH(j, WIDE)
             y[i][j] = p->add ? vf_load(p->out + i * p->out_stride + at[j]) : vf_splat(0.0f);
 }
 
 VEC_INLINE void store_lanes(uint32_t n_q, const struct products *p, const size_t at[WIDE], const vf y[BLOCK][WIDE])
 {
-    for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t j = 0; j < WIDE; j++)
+    VEC_EACH(i, n_q)
+        VEC_EACH(j, WIDE)
             vf_store(p->out + i * p->out_stride + at[j], y[i][j]);
 }
 
@@ -141,10 +131,10 @@ VEC_INLINE void scale_lanes(uint32_t n_q, const struct products *p, const size_t
 {
     const uint8_t *scales = p->lane_scales + group * p->lane_stride;
 
-    for (uint32_t j = 0; j < WIDE; j++) {
+    VEC_EACH(j, WIDE) {
         vf scale = p->lane_scales ? numbers_at(p->lane_type, scales, at[j]) : vf_splat(1.0f);
 
-        for (uint32_t i = 0; i < n_q; i++)
+        VEC_EACH(i, n_q)
             y[i][j] = vf_madd(products[i][j], scale, y[i][j]);
     }
 }

@@ -23,19 +23,19 @@ VEC_INLINE void add_quad(uint32_t n_q, const vb codes[WIDE], const float *x, siz
         }
 }
 
-/* One group, whose first quad has the rows' numbers from x on, and which ends with quad `end` of the run. */
-VEC_INLINE const float *add_run(uint32_t n_q, const struct products *p, const struct run *run, uint32_t quad, uint32_t end,
-                                const size_t at[WIDE], const float *x, vf sums[BLOCK][WIDE])
+/* One group, whose first quad has the rows' numbers from x on, and which ends with quad `end` of the part. */
+VEC_INLINE const float *add_part(uint32_t n_q, const struct products *p, const struct part *part, uint32_t quad, uint32_t end,
+                                 const size_t at[WIDE], const float *x, vf sums[BLOCK][WIDE])
 {
     size_t stride = (size_t)p->codes->layout.outer * 4;
-    const uint8_t *src = run->tile + p->codes->layout.planes[0].at + (run->quad + quad) * stride + p->outer * (size_t)4;
+    const uint8_t *src = part->tile + p->codes->layout.planes[0].at + (part->quad + quad) * stride + p->outer * (size_t)4;
 
     for (; quad < end; quad++, src += stride, x += 4) {
         vb codes[WIDE];
 
         for (uint32_t j = 0; j < WIDE; j++) {
             codes[j] = vb_load(src + at[j] * 4);
-            vec_prefetch_l2(src + at[j] * 4 + run->ahead);
+            vec_prefetch_l2(src + at[j] * 4 + part->ahead);
         }
         add_quad(n_q, codes, x, p->numbers.stride, sums);
     }
@@ -51,14 +51,14 @@ VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t a
     for (uint32_t i = 0; i < n_q; i++)
         for (uint32_t j = 0; j < WIDE; j++)
             sums[i][j] = vf_splat(0.0f);
-    for (const struct run *run = p->runs; run < p->runs + p->n_runs; run++)
-        x = add_run(n_q, p, run, quad, p->group_quads && end < run->n_quads ? end : run->n_quads, at, x, sums);
+    for (const struct part *part = p->parts; part < p->parts + p->n_parts; part++)
+        x = add_part(n_q, p, part, quad, p->group_quads && end < part->n_quads ? end : part->n_quads, at, x, sums);
     scale_lanes(n_q, p, at, group, sums, y);
 }
 
 VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
 {
-    uint32_t groups = p->group_quads ? (p->runs[0].n_quads + p->group_quads - 1) / p->group_quads : 1;
+    uint32_t groups = p->group_quads ? kvtile_ceil(p->parts[0].n_quads, p->group_quads) : 1;
 
     for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES) {
         vf y[BLOCK][WIDE];
@@ -72,7 +72,7 @@ VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
     }
 }
 
-void cpu_codes_multiply_floats(const struct products *p, uint32_t n_q)
+void cpu_codes_multiply_floats(uint32_t n_q, const struct products *p)
 {
     FOR_QUERIES(n_q, multiply, p);
 }

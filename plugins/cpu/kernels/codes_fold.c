@@ -17,7 +17,7 @@ struct axis {
 static void gather_numbers(const struct cpu_codes *codes, const struct axis *axis, const uint8_t *at, uint32_t index,
                            uint32_t n, float *out)
 {
-    uint8_t gathered[FOLD_MAX * sizeof(float)];
+    uint8_t gathered[FOLD_MAX * sizeof(float)] = {0};
     size_t size = codes->scale_bytes;
 
     for (uint32_t i = 0; i < n; i++)
@@ -25,28 +25,36 @@ static void gather_numbers(const struct cpu_codes *codes, const struct axis *axi
     cpu_widen(codes->scale_type, gathered, n, out);
 }
 
+/* n of them that lie next to each other from `at` on, and if there are minima, from `minima` on. */
+VEC_INLINE void widen_scales(uint32_t dtype, const uint8_t *at, const uint8_t *minima, uint32_t n, float zero, float *scale,
+                             float *minimum)
+{
+    for (uint32_t i = 0; i < n; i += CPU_LANES) {
+        vf x = numbers_at(dtype, at, i);
+
+        vf_store(scale + i, x);
+        if (minima)
+            vf_store(minimum + i, vf_madd(x, vf_splat(zero), numbers_at(dtype, minima, i)));
+    }
+}
+
 /* Those of n indices from `index` on go to s from `to` on; minima are moved to code `zero`. */
 static void load_scales(const struct cpu_codes *codes, struct axis axis, uint32_t index, uint32_t n, float zero, uint32_t to,
                         struct scales *s)
 {
-    const uint8_t *minima = axis.at + codes->layout.min_at;
+    const uint8_t *at = axis.at + index * codes->scale_bytes, *minima = codes->layout.min_at ? at + codes->layout.min_at : NULL;
     float *scale = s->scale + to, *minimum = s->minimum + to;
-    uint32_t i = 0;
 
-    for (; i + CPU_LANES <= n && axis.group == 1 && axis.stride == 1; i += CPU_LANES) {
-        vf x = numbers_at(codes->scale_type, axis.at, index + i);
-
-        vf_store(scale + i, x);
-        if (codes->layout.min_at)
-            vf_store(minimum + i, vf_madd(x, vf_splat(zero), numbers_at(codes->scale_type, minima, index + i)));
-    }
-    if (i == n)
-        return;
-    gather_numbers(codes, &axis, axis.at, index + i, n - i, scale + i);
-    if (codes->layout.min_at)
-        gather_numbers(codes, &axis, minima, index + i, n - i, minimum + i);
-    for (; i < n; i++)
-        minimum[i] += zero * scale[i];
+    if (axis.group > 1 || axis.stride > 1 || n % CPU_LANES) {
+        gather_numbers(codes, &axis, axis.at, index, n, scale);
+        if (minima)
+            gather_numbers(codes, &axis, axis.at + codes->layout.min_at, index, n, minimum);
+        for (uint32_t i = 0; i < n && minima; i++)
+            minimum[i] += zero * scale[i];
+    } else if (codes->scale_type == SOQ_DTYPE_F16)
+        widen_scales(SOQ_DTYPE_F16, at, minima, n, zero, scale, minimum);
+    else
+        widen_scales(SOQ_DTYPE_F32, at, minima, n, zero, scale, minimum);
 }
 
 void cpu_codes_entry_scales(const struct cpu_codes *codes, const struct part *parts, uint32_t n_parts, uint32_t dim,
@@ -75,37 +83,35 @@ void cpu_codes_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, ui
 
 /* ---- Digits -------------------------------------------------------------------------------------------------------------- */
 
-/* n numbers x times fold go to product; the largest magnitudes of lanes. */
-VEC_INLINE vf fold_row(const float *x, const float *fold, size_t n, float *product)
+/* n numbers x times fold go to product; their largest magnitudes by lanes. */
+VEC_INLINE vf fold_row(const float *x, const float *fold, size_t n, vf *product)
 {
     vi most = vi_splat(0);
 
-    for (size_t k = 0; k < n; k += CPU_LANES) {
-        vf v = vf_load(x + k) * vf_load(fold + k);
-
-        vf_store(product + k, v);
-        most = vi_max(most, (vi)v & 0x7fffffff);
+    VEC_EACH(k, n / CPU_LANES) {
+        product[k] = vf_load(x + k * CPU_LANES) * vf_load(fold + k * CPU_LANES);
+        most = vi_max(most, (vi)product[k] & 0x7fffffff);
     }
     return (vf)most;
 }
 
-/* Numbers times `factor`, which fit into their digits; the sums of whole numbers in lanes. In a float as large as 1.5 2^23
+/* n numbers times `factor`, which fit into their digits; the sums of whole numbers in lanes. In a float as large as 1.5 2^23
  * whole numbers stand in the low bits: of these the low byte is the low digit, and the byte above, when one half was added, the
  * high one. Digits of seven bits are moved there. */
-VEC_INLINE vi split_row(uint32_t n_digits, uint32_t bits, const float *product, float factor, size_t n, size_t at,
+VEC_INLINE vi split_row(uint32_t n_digits, uint32_t bits, const vf *product, float factor, size_t n, size_t at,
                         struct digit_row *row)
 {
     const int32_t up = 32 - (int32_t)bits;
     vi half = vi_splat(1 << (bits - 1));
     vu sum = (vu)vi_splat(0);
 
-    for (size_t k = 0; k < n; k += CPU_LANES) {
-        vi whole = (vi)vf_madd(vf_load(product + k), vf_splat(factor), vf_splat(0x1.8p23f));
+    VEC_EACH(k, n / CPU_LANES) {
+        vi whole = (vi)vf_madd(product[k], vf_splat(factor), vf_splat(0x1.8p23f));
 
         sum += (vu)whole;
         if (n_digits == 2)
-            vi_store_i8(row->bytes[0] + at + k, (whole + half) >> (int32_t)bits);
-        vi_store_i8(row->bytes[n_digits - 1] + at + k, bits == 8 ? whole : whole << up >> up);
+            vi_store_i8(row->bytes[0] + at + k * CPU_LANES, (whole + half) >> (int32_t)bits);
+        vi_store_i8(row->bytes[n_digits - 1] + at + k * CPU_LANES, bits == 8 ? whole : whole << up >> up);
     }
     return (vi)(sum - (uint32_t)(n / CPU_LANES * 0x4b400000));
 }
@@ -117,13 +123,14 @@ VEC_INLINE void offset_rows(uint32_t n_q, size_t n, const struct cpu_codes *code
     float zero = (float)codes->passes[0].zero, out[BLOCK];
     vf lanes[BLOCK];
 
-    for (uint32_t i = 0; i < n_q; i++) {
+    VEC_EACH(i, n_q) {
         lanes[i] = vf_from_i32(sums[i]) * vf_splat(-zero * rows[i].scales[group]);
-        for (size_t k = 0; k < n && minimum; k += CPU_LANES)
-            lanes[i] = vf_madd(vf_load(x.x + i * x.stride + k), vf_load(minimum + k), lanes[i]);
+        if (minimum)
+            VEC_EACH(k, n / CPU_LANES)
+                lanes[i] = vf_madd(vf_load(x.x + i * x.stride + k * CPU_LANES), vf_load(minimum + k * CPU_LANES), lanes[i]);
     }
     reduce_rows(n_q, vf_sum4, lanes, out);
-    for (uint32_t i = 0; i < n_q; i++)
+    VEC_EACH(i, n_q)
         rows[i].offsets[group] = out[i];
 }
 
@@ -131,19 +138,19 @@ VEC_INLINE void round_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, size
                             struct lines x, const struct scales *s, uint32_t group, size_t at, struct digit_row *rows)
 {
     const int32_t one = (1 << (bits - 1)) - 1, most = n_digits == 1 ? one : (one << bits) + one;
-    float products[BLOCK * FOLD_MAX], tops[BLOCK];
-    vf lanes[BLOCK];
+    vf products[BLOCK][FOLD_MAX / CPU_LANES], lanes[BLOCK];
+    float tops[BLOCK];
     vi sums[BLOCK];
 
-    for (uint32_t i = 0; i < n_q; i++)
-        lanes[i] = fold_row(x.x + i * x.stride, s->scale, n, products + i * n);
+    VEC_EACH(i, n_q)
+        lanes[i] = fold_row(x.x + i * x.stride, s->scale, n, products[i]);
     reduce_rows(n_q, vf_magnitude4, lanes, tops);
-    for (uint32_t i = 0; i < n_q; i++) {
+    VEC_EACH(i, n_q) {
         sums[i] = vi_splat(0);
         if (tops[i] > 0x1p-100f && tops[i] < INFINITY)
-            sums[i] = split_row(n_digits, bits, products + i * n, (float)most / tops[i], n, at, &rows[i]);
+            sums[i] = split_row(n_digits, bits, products[i], (float)most / tops[i], n, at, &rows[i]);
         else
-            for (uint32_t d = 0; d < n_digits; d++)
+            VEC_EACH(d, n_digits)
                 memset(rows[i].bytes[d] + at, 0, n);
         rows[i].scales[group] = tops[i] * (1.0f / (float)most);
     }
@@ -153,7 +160,7 @@ VEC_INLINE void round_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, size
 /* Sums of rows. */
 static void add_up(uint32_t n_q, struct lines x, size_t n, uint32_t group, struct digit_row *rows)
 {
-    for (uint32_t i = 0; i < n_q; i++) {
+    VEC_EACH(i, n_q) {
         vf sum = vf_splat(0.0f);
 
         for (size_t k = 0; k < n; k += CPU_LANES)
@@ -173,7 +180,7 @@ void cpu_codes_round(const struct cpu_codes *codes, uint32_t n_q, struct lines x
     else if (n == 64 && n_digits == 2 && bits == 8)
         FOR_QUERIES(n_q, round_group, 2, 8, 64, codes, x, s, group, at, rows);
     else
-        round_group(n_q, n_digits, bits, n, codes, x, s, group, at, rows);
+        FOR_QUERIES(n_q, round_group, n_digits, bits, n, codes, x, s, group, at, rows);
     if (!codes->folded && codes->layout.min_at)
         add_up(n_q, x, n, group, rows);
 }
@@ -185,5 +192,6 @@ void cpu_codes_fold(uint32_t n_q, struct lines x, size_t n, const struct scales 
     if (!p->codes->floats)
         cpu_codes_round(p->codes, n_q, x, n, s, 0, 0, f->digits);
     for (uint32_t i = 0; i < n_q && p->codes->floats; i++)
-        fold_row(x.x + i * x.stride, s->scale, n, f->numbers + i * n);
+        for (size_t k = 0; k < n; k += CPU_LANES)
+            vf_store(f->numbers + i * n + k, vf_load(x.x + i * x.stride + k) * vf_load(s->scale + k));
 }

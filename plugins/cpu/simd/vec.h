@@ -26,6 +26,10 @@ typedef uint8_t vb __attribute__((vector_size(4 * CPU_LANES)));  /* four in a la
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
+/* A loop of few rounds, whose number is a constant where the function is inlined: unrolled early enough for arrays that it
+ * indexes to become registers. */
+#define VEC_EACH(i, n) _Pragma("GCC unroll 8") for (uint32_t i = 0; i < (n); i++)
+
 VEC_INLINE f32x8 f32x8_load(const float *p)
 {
     f32x8 v;
