@@ -160,7 +160,7 @@ VEC_INLINE void round_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, size
 /* Sums of rows. */
 static void add_up(uint32_t n_q, struct lines x, size_t n, uint32_t group, struct digit_row *rows)
 {
-    VEC_EACH(i, n_q) {
+    for (uint32_t i = 0; i < n_q; i++) {
         vf sum = vf_splat(0.0f);
 
         for (size_t k = 0; k < n; k += CPU_LANES)
@@ -170,17 +170,22 @@ static void add_up(uint32_t n_q, struct lines x, size_t n, uint32_t group, struc
 }
 
 /* Rows of 64 numbers are the most frequent ones. */
+VEC_INLINE void round_rows(uint32_t n_q, uint32_t n_digits, size_t n, const struct cpu_codes *codes, struct lines x,
+                           const struct scales *s, uint32_t group, size_t at, struct digit_row *rows)
+{
+    if (n == 64)
+        round_group(n_q, n_digits, digit_bits(codes), 64, codes, x, s, group, at, rows);
+    else
+        round_group(n_q, n_digits, digit_bits(codes), n, codes, x, s, group, at, rows);
+}
+
 void cpu_codes_round(const struct cpu_codes *codes, uint32_t n_q, struct lines x, size_t n, const struct scales *s,
                      uint32_t group, size_t at, struct digit_row *rows)
 {
-    uint32_t n_digits = digits_of(codes), bits = digit_bits(codes);
-
-    if (n == 64 && n_digits == 1 && bits == 8)
-        FOR_QUERIES(n_q, round_group, 1, 8, 64, codes, x, s, group, at, rows);
-    else if (n == 64 && n_digits == 2 && bits == 8)
-        FOR_QUERIES(n_q, round_group, 2, 8, 64, codes, x, s, group, at, rows);
+    if (digits_of(codes) == 1)
+        FOR_QUERIES(n_q, round_rows, 1, n, codes, x, s, group, at, rows);
     else
-        FOR_QUERIES(n_q, round_group, n_digits, bits, n, codes, x, s, group, at, rows);
+        FOR_QUERIES(n_q, round_rows, 2, n, codes, x, s, group, at, rows);
     if (!codes->folded && codes->layout.min_at)
         add_up(n_q, x, n, group, rows);
 }
