@@ -6,7 +6,7 @@ set -uo pipefail
 . tests/ci/lib.sh
 
 build=build/fuzz
-prepare && configure_in "$build" CC=clang --enable-fuzzing --enable-sanitizers=address,undefined CFLAGS='-O1 -g' || exit 1
+prepare && configure_in "$build" CC=clang --enable-fuzzing --enable-sanitizers=address,undefined CFLAGS='-O1 -g1' || exit 1
 targets=$(make -s -C "$build" print-fuzz-targets)
 # shellcheck disable=SC2086 # a list
 make -C "$build" -j "$jobs" $targets >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }

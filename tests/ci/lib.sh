@@ -4,6 +4,9 @@
 
 jobs=$(nproc)
 
+# What an OpenCL driver has compiled serves all builds: its kernels are the same.
+export POCL_CACHE_DIR=${POCL_CACHE_DIR:-$PWD/build/tests/pocl-cache}
+
 tally() { # PASSED FAILED SKIPPED
     printf '%d passed, %d failed, %d skipped\n' "$1" "$2" "$3"
     [ "$2" = 0 ]
@@ -35,6 +38,18 @@ show_errors() { # LOG
 # The build that quickstart made, or one like it.
 ensure_build() {
     [ -e build/Makefile ] || { prepare && configure_in build; }
+}
+
+# Programs of the plain test runner, by clang with its warnings as errors: what the suites clang, valgrind and Oclgrind share. With
+# -O1 and lines as the only debug information, which is enough for what they say.
+plain_build=build/clang
+ensure_plain() { # PROGRAM...
+    local log=$plain_build/make.log
+    prepare && configure_in "$plain_build" CC=clang --enable-werror --enable-opencl --with-test-runner=plain CFLAGS='-O1 -g1' || return
+    make -C "$plain_build" -j "$jobs" >"$log" 2>&1 && make -C "$plain_build" -j "$jobs" "$@" >>"$log" 2>&1 || {
+        show_errors "$log"
+        return 1
+    }
 }
 
 # Builds and runs the tests in a configured folder, all or those of TESTS; shows what failed; counts single tests, as TAP has
@@ -74,4 +89,28 @@ try() { # NAME COMMAND...
         bad_count=$((bad_count + 1))
         printf 'not ok - %s\n%s\n' "$name" "$(printf '%s\n' "$output" | tail -n 40 | sed 's/^/# /')"
     fi
+}
+
+# Runs COMMAND with each ITEM, as many at a time as there are cores; then `try` with what each said.
+try_each() { # NAME COMMAND ITEM...
+    local name=$1 command=$2 item work
+    shift 2
+    work=$(mktemp -d)
+    for item in "$@"; do
+        while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n; done
+        {
+            "$command" "$item" >"$work/${item##*/}.log" 2>&1
+            echo $? >"$work/${item##*/}.status"
+        } &
+    done
+    wait
+    for item in "$@"; do
+        try "$name $item" replay "$work/${item##*/}"
+    done
+    rm -rf "$work"
+}
+
+replay() { # FILE, without .log and .status
+    cat "$1.log"
+    return "$(cat "$1.status")"
 }

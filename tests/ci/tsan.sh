@@ -4,6 +4,6 @@
 set -uo pipefail
 . tests/ci/lib.sh
 
-prepare &&
-    configure_in build/tsan --enable-sanitizers=thread --disable-opencl CFLAGS='-O1 -g' &&
-    SOQ_TEST_SHORT=1 TSAN_OPTIONS=halt_on_error=1 check_in build/tsan TESTS="$(make -s -C build/tsan print-threaded-tests)"
+prepare && configure_in build/tsan --enable-sanitizers=thread --disable-opencl CFLAGS='-O1 -g1' || exit 1
+tests=$(make -s -C build/tsan print-threaded-tests)
+SOQ_TEST_SHORT=1 TSAN_OPTIONS=halt_on_error=1 check_in build/tsan TESTS="$tests" check_PROGRAMS="$tests"

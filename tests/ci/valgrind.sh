@@ -4,15 +4,12 @@
 set -uo pipefail
 . tests/ci/lib.sh
 
-build=build/valgrind
-prepare && configure_in "$build" --with-test-runner=plain || exit 1
-make -C "$build" -j "$jobs" >"$build/make.log" 2>&1 || { show_errors "$build/make.log"; exit 1; }
-for test in $(make -s -C "$build" print-valgrind-tests); do
-    run() {
-        make -C "$build" "$test" &&
-            SOQ_TEST_DATA=$PWD/tests/data SOQ_TEST_PLUGINS=$PWD/$build/plugins/stage \
-                valgrind -q --error-exitcode=9 --leak-check=full "$build/$test"
-    }
-    try "valgrind $test" run
-done
+under_valgrind() { # TEST
+    SOQ_TEST_DATA=$PWD/tests/data SOQ_TEST_PLUGINS=$PWD/$plain_build/plugins/stage \
+        valgrind -q --error-exitcode=9 --leak-check=full "$plain_build/$1"
+}
+
+ensure_plain || exit 1
+read -ra tests <<<"$(make -s -C "$plain_build" print-valgrind-tests)"
+ensure_plain "${tests[@]}" && try_each valgrind under_valgrind "${tests[@]}"
 tally "$ok_count" "$bad_count" 0
