@@ -5,7 +5,7 @@ set -uo pipefail
 . tests/ci/lib.sh
 
 everything() {
-    ensure_plain && make -C "$plain_build" -j "$jobs" check TESTS=
+    ensure_plain all && ensure_plain check TESTS=
 }
 
 without_avx2() {

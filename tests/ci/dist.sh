@@ -14,7 +14,7 @@ distcheck() {
 
 complete() {
     local absent
-    absent=$(comm -23 <(tracked | grep -vx '.gitignore' | LC_ALL=C sort) \
+    absent=$(comm -23 <(tracked . | grep -vx '.gitignore' | LC_ALL=C sort) \
         <(tar -tf build/soquete-*.tar.xz | sed 's|^[^/]*/||' | LC_ALL=C sort))
     [ -z "$absent" ] || { printf 'not in the tarball:\n%s\n' "$absent"; return 1; }
 }

@@ -40,16 +40,17 @@ ensure_build() {
     [ -e build/Makefile ] || { prepare && configure_in build; }
 }
 
-# Programs of the plain test runner, by clang with its warnings as errors: what the suites clang, valgrind and Oclgrind share. With
-# -O1 and lines as the only debug information, which is enough for what they say.
-plain_build=build/clang
-ensure_plain() { # PROGRAM...
-    local log=$plain_build/make.log
-    prepare && configure_in "$plain_build" CC=clang --enable-werror --enable-opencl --with-test-runner=plain CFLAGS='-O1 -g1' || return
-    make -C "$plain_build" -j "$jobs" >"$log" 2>&1 && make -C "$plain_build" -j "$jobs" "$@" >>"$log" 2>&1 || {
-        show_errors "$log"
+# What the suites clang, valgrind and Oclgrind share: a build by clang, warnings as errors, its tests with the plain runner. -O1 and
+# lines as the only debug information are enough for what they say.
+plain_build=build/plain
+ensure_plain() { # MAKE-ARGUMENT...
+    if [ ! -e "$plain_build/Makefile" ]; then
+        prepare && configure_in "$plain_build" CC=clang --enable-werror --enable-opencl --with-test-runner=plain CFLAGS='-O1 -g1' || return
+    fi
+    if ! make -C "$plain_build" -j "$jobs" "$@" >"$plain_build/make.log" 2>&1; then
+        show_errors "$plain_build/make.log"
         return 1
-    }
+    fi
 }
 
 # Builds and runs the tests in a configured folder, all or those of TESTS; shows what failed; counts single tests, as TAP has

@@ -9,7 +9,8 @@ under_valgrind() { # TEST
         valgrind -q --error-exitcode=9 --leak-check=full "$plain_build/$1"
 }
 
-ensure_plain || exit 1
+ensure_plain all || exit 1
 read -ra tests <<<"$(make -s -C "$plain_build" print-valgrind-tests)"
-ensure_plain "${tests[@]}" && try_each valgrind under_valgrind "${tests[@]}"
+ensure_plain "${tests[@]}" || exit 1
+try_each valgrind under_valgrind "${tests[@]}"
 tally "$ok_count" "$bad_count" 0

@@ -22,6 +22,7 @@ tests=()
 for subject in evict packed matmul attention gather ops; do
     tests+=("tests/unit/test_opencl_$subject")
 done
-ensure_plain "${tests[@]}" && try_each oclgrind under_oclgrind "${tests[@]}"
-[ "$ok_count" != 0 ] || bad_count=1
+ensure_plain all || exit 1
+ensure_plain "${tests[@]}" || exit 1
+try_each oclgrind under_oclgrind "${tests[@]}"
 tally "$ok_count" "$bad_count" 0

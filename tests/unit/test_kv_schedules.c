@@ -323,7 +323,7 @@ static void run(uint32_t how, uint32_t seed, uint64_t n_slabs)
 
 enum { N_HOW = sizeof layer_codecs / sizeof layer_codecs[0] };
 
-/* ThreadSanitizer takes fifty times as long, so CI asks for one of each there. */
+/* Sanitizers take up to fifty times as long, so CI asks for one of each there. */
 static uint32_t seeds(uint32_t all)
 {
     return getenv("SOQ_TEST_SHORT") ? 1 : all;
