@@ -41,11 +41,11 @@ ensure_build() {
 }
 
 # What the suites clang, valgrind and Oclgrind share: a build by clang, warnings as errors, its tests with the plain runner. -O1 and
-# lines as the only debug information are enough for what they say.
+# lines as the only debug information, as DWARF that valgrind reads, are enough for what they say.
 plain_build=build/plain
 ensure_plain() { # MAKE-ARGUMENT...
     if [ ! -e "$plain_build/Makefile" ]; then
-        prepare && configure_in "$plain_build" CC=clang --enable-werror --enable-opencl --with-test-runner=plain CFLAGS='-O1 -g1' || return
+        prepare && configure_in "$plain_build" CC=clang --enable-werror --enable-opencl --with-test-runner=plain CFLAGS='-O1 -gdwarf-4 -g1' || return
     fi
     if ! make -C "$plain_build" -j "$jobs" "$@" >"$plain_build/make.log" 2>&1; then
         show_errors "$plain_build/make.log"

@@ -8,7 +8,7 @@ import signal
 import time
 import xml.etree.ElementTree as xml
 
-from cli import GEMMA, LLAMA, SMOLLM, ids_text, main, needs_smollm, path, soquete, start, test
+from cli import GEMMA, LLAMA, SMOLLM, ids_text, judges_smollm, main, path, soquete, start, test
 
 SMALL = ["eval", "kv", "-m", LLAMA, "--lengths", "224,256", "-n", "2", "--scored", "8", "--depths", "0,100"]
 
@@ -216,7 +216,7 @@ def wrong():
 
 
 @test
-@needs_smollm
+@judges_smollm
 def full_cache_finds():
     """SmolLM2 with the full cache finds the keys and recalls the numbers: the tasks say something about other caches."""
     told = rows("eval", "kv", "-m", SMOLLM, "full", "--tasks", "passkey,recall", "--lengths", "512", "-n", "2", "--depths", "0,50,100")
@@ -225,7 +225,7 @@ def full_cache_finds():
 
 
 @test
-@needs_smollm
+@judges_smollm
 def sinks():
     """without its first tokens a window collapses, with four of them it does not (StreamingLLM)."""
     told = rows("eval", "kv", "-m", SMOLLM, "streaming:sinks=4@128", "streaming:sinks=0@128", "--tasks", "text", "--lengths", "512", "-n",

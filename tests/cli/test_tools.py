@@ -15,7 +15,7 @@ import sys
 import time
 from array import array
 
-from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, Skip, golden, ids_text, main, needs_smollm, path, soquete, start, test
+from cli import EXACT, GEMMA, GOLDEN, LLAMA, MIXED, SMOLLM, Skip, golden, ids_text, judges_smollm, main, path, soquete, start, test
 
 PEER_KEYS = {"engine", "model", "test", "depth", "fa", "tok_s", "best"}
 
@@ -352,7 +352,7 @@ def perplexity_policies():
 
 
 @test
-@needs_smollm
+@judges_smollm
 def perplexity_smollm():
     """SmolLM2 finds English likely and noise not."""
     with open(os.path.join(GOLDEN, "README.md")) as f:
