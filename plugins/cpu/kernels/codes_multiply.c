@@ -198,7 +198,7 @@ VEC_INLINE void multiply_lanes(uint32_t n_q, uint32_t n_digits, uint32_t bits, b
     place_lanes(p, lane, at);
     load_lanes(n_q, p, at, y);
     do {
-        VEC_EACH(i, lookup ? CODES_PASSES : 1) {
+        for (uint32_t i = 0; i < (lookup ? CODES_PASSES : 1); i++) {
             const struct cpu_codes_pass *pass = &p->codes->passes[i];
             struct totals t;
 
