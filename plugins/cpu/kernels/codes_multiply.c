@@ -134,8 +134,8 @@ VEC_INLINE void add_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, const u
             bytes[j] = vb_load(at + lanes[j] * 4);
             vec_prefetch_l2(at + ahead + lanes[j] * 4);
         }
-        VEC_EACH(k, per_byte / each)
-            add_quads(n_q, n_digits, bits, table, bytes, k * each, each, rows, x, t);
+        for (uint32_t k = 0; k < per_byte; k += each)
+            add_quads(n_q, n_digits, bits, table, bytes, k, each, rows, x, t);
         at += stride;
         x += per_byte * 4;
     } while (at < end);
