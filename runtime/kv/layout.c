@@ -296,6 +296,21 @@ static void group_size(struct soq__kv_group_layout *g)
     }
 }
 
+/* The grid of a group's format does not divide that of all, which is another group's. */
+static int wrong_grid(const struct soq__kv_layout *layout, const struct soq__kv_layout_params *p,
+                      const struct soq__kv_group_layout *g, const struct soq_kv_format *f, struct soq_error *err)
+{
+    const struct soq__kv_group_layout *other = layout->groups;
+
+    while (other->grid != layout->grid)
+        other++;
+    return soq__fail(err, SOQ_EINVAL,
+                     "[%s] codec: layer %u packs blocks every %u tokens, and layer %u every %u, which is no multiple of it; "
+                     "change %s",
+                     soq__kv_section(g->view), g->layers[0], grid_of(f, p), other->layers[0], layout->grid,
+                     f->grid_tokens ? "the options of one of the codecs" : "[kv] pack_grid, or the options of the other codec");
+}
+
 /* Groups that pack do so at the same positions, which every codec of theirs must find to be multiples of its own grid. */
 static int choose_grid(struct soq__kv_layout *layout, const struct soq__kv_layout_params *p, struct soq_error *err)
 {
@@ -320,14 +335,11 @@ static int choose_grid(struct soq__kv_layout *layout, const struct soq__kv_layou
             const struct soq_kv_format *f = &g->packed[plane].format;
 
             if (f->kind != SOQ_FORMAT_PLAIN && layout->grid % grid_of(f, p))
-                return soq__fail(
-                    err, SOQ_EINVAL,
-                    "[%s] codec: layer %u packs blocks every %u tokens, and something else does every %u, which is "
-                    "no multiple of it; change pack_grid or the options of the codecs",
-                    soq__kv_section(g->view), g->layers[0], grid_of(f, p), layout->grid);
+                return wrong_grid(layout, p, g, f, err);
         }
-        g->grid = g->packs ? layout->grid : 0;
     }
+    for (uint32_t i = 0; i < layout->n_groups; i++)
+        layout->groups[i].grid = layout->groups[i].packs ? layout->grid : 0;
     return 0;
 }
 
