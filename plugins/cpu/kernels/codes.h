@@ -110,33 +110,31 @@ VEC_INLINE void place_lanes(const struct products *p, uint32_t lane, size_t at[W
         at[j] = lane + j * CPU_LANES < p->n_lanes ? lane + j * CPU_LANES : lane;
 }
 
-/* What products are added to. */
-VEC_INLINE void load_lanes(uint32_t n_q, const struct products *p, const size_t at[WIDE], vf y[BLOCK][WIDE])
+/* out (+)= products of a group, times the scales of lanes, and if there are minima, totals times these; `fresh`: nothing was
+ * added yet. What is summed up over groups stays in memory: registers are for the products. */
+VEC_INLINE void add_products(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, bool fresh,
+                             bool minima, const vf products[BLOCK][WIDE])
 {
-    VEC_EACH(i, n_q)
-        VEC_EACH(j, WIDE)
-            y[i][j] = p->add ? vf_load(p->out + i * p->out_stride + at[j]) : vf_splat(0.0f);
-}
-
-VEC_INLINE void store_lanes(uint32_t n_q, const struct products *p, const size_t at[WIDE], const vf y[BLOCK][WIDE])
-{
-    VEC_EACH(i, n_q)
-        VEC_EACH(j, WIDE)
-            vf_store(p->out + i * p->out_stride + at[j], y[i][j]);
-}
-
-/* y += products of a group, times the scales of lanes. */
-VEC_INLINE void scale_lanes(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group,
-                            const vf products[BLOCK][WIDE], vf y[BLOCK][WIDE])
-{
-    const uint8_t *scales = p->lane_scales + group * p->lane_stride;
+    const uint8_t *scales = p->lane_scales + group * p->lane_stride, *lowest = p->lane_minima + group * p->lane_stride;
+    vf y[BLOCK][WIDE];
 
     VEC_EACH(j, WIDE) {
         vf scale = p->lane_scales ? numbers_at(p->lane_type, scales, at[j]) : vf_splat(1.0f);
 
-        VEC_EACH(i, n_q)
+        VEC_EACH(i, n_q) {
+            y[i][j] = fresh && !p->add ? vf_splat(0.0f) : vf_load(p->out + i * p->out_stride + at[j]);
             y[i][j] = vf_madd(products[i][j], scale, y[i][j]);
+        }
+        if (minima && p->lane_minima) {
+            vf minimum = vf_madd(scale, vf_splat((float)p->codes->passes[0].zero), numbers_at(p->lane_type, lowest, at[j]));
+
+            VEC_EACH(i, n_q)
+                y[i][j] = vf_madd(vf_splat(p->digits[i].totals[group]), minimum, y[i][j]);
+        }
     }
+    VEC_EACH(i, n_q)
+        VEC_EACH(j, WIDE)
+            vf_store(p->out + i * p->out_stride + at[j], y[i][j]);
 }
 
 #endif

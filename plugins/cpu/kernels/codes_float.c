@@ -14,46 +14,50 @@ VEC_INLINE vf float_at(vb codes, uint32_t place)
 /* A quad of codes against n_q rows. */
 VEC_INLINE void add_quad(uint32_t n_q, const vb codes[WIDE], const float *x, size_t stride, vf sums[BLOCK][WIDE])
 {
-    for (uint32_t place = 0; place < 4; place++)
-        for (uint32_t j = 0; j < WIDE; j++) {
+    VEC_EACH(place, 4)
+        VEC_EACH(j, WIDE) {
             vf y = float_at(codes[j], place);
 
-            for (uint32_t i = 0; i < n_q; i++)
+            VEC_EACH(i, n_q)
                 sums[i][j] = vf_madd(vf_splat(x[i * stride + place]), y, sums[i][j]);
         }
 }
 
-/* One group, whose first quad has the rows' numbers from x on, and which ends with quad `end` of the part. */
+/* Quads [quad, end) of a part, all of one group; the rows' numbers for them begin at x. Returns where the next ones do. */
 VEC_INLINE const float *add_part(uint32_t n_q, const struct products *p, const struct part *part, uint32_t quad, uint32_t end,
                                  const size_t at[WIDE], const float *x, vf sums[BLOCK][WIDE])
 {
     size_t stride = (size_t)p->codes->layout.outer * 4;
     const uint8_t *src = part->tile + p->codes->layout.planes[0].at + (part->quad + quad) * stride + p->outer * (size_t)4;
 
-    for (; quad < end; quad++, src += stride, x += 4) {
+    do {
         vb codes[WIDE];
 
-        for (uint32_t j = 0; j < WIDE; j++) {
+        VEC_EACH(j, WIDE) {
             codes[j] = vb_load(src + at[j] * 4);
             vec_prefetch_l2(src + at[j] * 4 + part->ahead);
         }
         add_quad(n_q, codes, x, p->numbers.stride, sums);
-    }
+        src += stride;
+        x += 4;
+    } while (++quad < end);
     return x;
 }
 
-VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, vf y[BLOCK][WIDE])
+VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group)
 {
+    const struct part *part = p->parts, *last = part + p->n_parts - 1;
     const float *x = p->numbers.x + (size_t)group * p->group_quads * 4;
     uint32_t quad = group * p->group_quads, end = quad + p->group_quads;
     vf sums[BLOCK][WIDE];
 
-    for (uint32_t i = 0; i < n_q; i++)
-        for (uint32_t j = 0; j < WIDE; j++)
+    VEC_EACH(i, n_q)
+        VEC_EACH(j, WIDE)
             sums[i][j] = vf_splat(0.0f);
-    for (const struct part *part = p->parts; part < p->parts + p->n_parts; part++)
+    do
         x = add_part(n_q, p, part, quad, p->group_quads && end < part->n_quads ? end : part->n_quads, at, x, sums);
-    scale_lanes(n_q, p, at, group, sums, y);
+    while (part++ < last);
+    add_products(n_q, p, at, group, group == 0, false, sums);
 }
 
 VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
@@ -61,14 +65,11 @@ VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
     uint32_t groups = p->group_quads ? kvtile_ceil(p->parts[0].n_quads, p->group_quads) : 1;
 
     for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES) {
-        vf y[BLOCK][WIDE];
         size_t at[WIDE];
 
         place_lanes(p, lane, at);
-        load_lanes(n_q, p, at, y);
         for (uint32_t group = 0; group < groups; group++)
-            add_group(n_q, p, at, group, y);
-        store_lanes(n_q, p, at, y);
+            add_group(n_q, p, at, group);
     }
 }
 

@@ -13,7 +13,22 @@ struct axis {
     uint32_t group, stride;
 };
 
-/* n numbers from `index` on. */
+/* n numbers from `index` on, which neighbours share. */
+static void spread_numbers(const struct cpu_codes *codes, const struct axis *axis, const uint8_t *at, uint32_t index,
+                           uint32_t n, float *out)
+{
+    for (uint32_t i = 0, end; i < n; i = end) {
+        uint32_t group = (index + i) / axis->group;
+        float x;
+
+        end = (group + 1) * axis->group - index < n ? (group + 1) * axis->group - index : n;
+        cpu_widen(codes->scale_type, at + (size_t)group * axis->stride * codes->scale_bytes, 1, &x);
+        for (uint32_t k = i; k < end; k++)
+            out[k] = x;
+    }
+}
+
+/* n numbers from `index` on, one for each. */
 static void gather_numbers(const struct cpu_codes *codes, const struct axis *axis, const uint8_t *at, uint32_t index,
                            uint32_t n, float *out)
 {
@@ -21,8 +36,18 @@ static void gather_numbers(const struct cpu_codes *codes, const struct axis *axi
     size_t size = codes->scale_bytes;
 
     for (uint32_t i = 0; i < n; i++)
-        memcpy(gathered + i * size, at + (size_t)((index + i) / axis->group) * axis->stride * size, size);
+        memcpy(gathered + i * size, at + (size_t)(index + i) * axis->stride * size, size);
     cpu_widen(codes->scale_type, gathered, n, out);
+}
+
+/* In either way. */
+static void collect_numbers(const struct cpu_codes *codes, const struct axis *axis, const uint8_t *at, uint32_t index,
+                            uint32_t n, float *out)
+{
+    if (axis->group > 1)
+        spread_numbers(codes, axis, at, index, n, out);
+    else
+        gather_numbers(codes, axis, at, index, n, out);
 }
 
 /* n of them that lie next to each other from `at` on, and if there are minima, from `minima` on. */
@@ -46,9 +71,9 @@ static void load_scales(const struct cpu_codes *codes, struct axis axis, uint32_
     float *scale = s->scale + to, *minimum = s->minimum + to;
 
     if (axis.group > 1 || axis.stride > 1 || n % CPU_LANES) {
-        gather_numbers(codes, &axis, axis.at, index, n, scale);
+        collect_numbers(codes, &axis, axis.at, index, n, scale);
         if (minima)
-            gather_numbers(codes, &axis, axis.at + codes->layout.min_at, index, n, minimum);
+            collect_numbers(codes, &axis, axis.at + codes->layout.min_at, index, n, minimum);
         for (uint32_t i = 0; i < n && minima; i++)
             minimum[i] += zero * scale[i];
     } else if (codes->scale_type == SOQ_DTYPE_F16)

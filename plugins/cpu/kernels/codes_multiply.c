@@ -174,44 +174,27 @@ VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct produ
         }
 }
 
-/* y += totals, times the minima of lanes: where the middle code is. */
-VEC_INLINE void add_minima(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, vf y[BLOCK][WIDE])
-{
-    vf zero = vf_splat((float)p->codes->passes[0].zero);
-
-    VEC_EACH(j, WIDE) {
-        vf minimum = vf_madd(numbers_at(p->lane_type, p->lane_scales + group * p->lane_stride, at[j]), zero,
-                             numbers_at(p->lane_type, p->lane_minima + group * p->lane_stride, at[j]));
-        VEC_EACH(i, n_q)
-            y[i][j] = vf_madd(vf_splat(p->digits[i].totals[group]), minimum, y[i][j]);
-    }
-}
-
 /* Some lanes: all groups. */
 VEC_INLINE void multiply_lanes(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
                                const struct sources *s, uint32_t lane)
 {
-    vf y[BLOCK][WIDE], some[BLOCK][WIDE];
     uint32_t group = 0, first = 0;
     size_t at[WIDE];
 
     place_lanes(p, lane, at);
-    load_lanes(n_q, p, at, y);
     do {
         for (uint32_t i = 0; i < (lookup ? CODES_PASSES : 1); i++) {
             const struct cpu_codes_pass *pass = &p->codes->passes[i];
+            vf products[BLOCK][WIDE];
             struct totals t;
 
             add_group(n_q, n_digits, bits, lookup ? pass->table : NULL, p->digits, s, first, at, &t);
-            scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, group, &t, some);
-            scale_lanes(n_q, p, at, group, some, y);
+            scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, group, &t, products);
+            add_products(n_q, p, at, group, group == 0 && i == 0, !lookup, products);
         }
-        if (p->lane_minima)
-            add_minima(n_q, p, at, group, y);
         first += s->group_rows;
         group++;
     } while (s->group_rows < UINT32_MAX && first < s->parts[0].n_rows);
-    store_lanes(n_q, p, at, y);
 }
 
 VEC_INLINE void multiply(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
