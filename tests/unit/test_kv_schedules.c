@@ -362,14 +362,13 @@ Test(kv_schedules, sums_of_rows_that_did_not_come)
     clear_model(a);
     a->there = true;
     cr_assert_eq(soq__kv_seq_init(&a->seq, &cache, NULL), 0);
-    cr_assert_eq(soq__kv_reserve(&a->seq, 20, 30, NULL), 0);
-    cr_assert_eq(soq__kv_prepare(&a->seq, 20, NULL), 0); /* of row 17 on */
+    cr_assert_eq(soq__kv_reserve(&a->seq, 13, 30, NULL), 0);
+    cr_assert_eq(soq__kv_prepare(&a->seq, 13, NULL), 0); /* of row 10 on */
     soq__kv_abandon(&a->seq);
-    cr_assert_eq(soq__kv_reserve(&a->seq, 18, 30, NULL), 0);
-    take_rows(a, 8);
-    take_rows(a, 8); /* of row 15 on */
-    cr_assert_eq(a->sums_from, 15);
-    cr_assert_eq(soq__kv_reserve(&a->seq, 20, 30, NULL), 0);
+    cr_assert_eq(soq__kv_reserve(&a->seq, 11, 30, NULL), 0);
+    take_rows(a, 9); /* of row 8 on */
+    cr_assert_eq(a->sums_from, 8);
+    cr_assert_eq(soq__kv_reserve(&a->seq, 13, 30, NULL), 0);
     a->sums_from = CONTEXT; /* too far from the end */
     take_rows(a, 4);
     cr_expect_gt(cache.stats.evicted, 0);
