@@ -22,15 +22,13 @@ static void hadamard(float *x, size_t width, uint32_t n)
     for (size_t i = 0; i < width && n > 1; i += 8)
         f32x8_store(x + i, butterflies(f32x8_load(x + i), n) * scale);
     for (size_t apart = 8; apart < n; apart *= 2)
-        for (size_t i = 0; i < width; i += 8) {
-            f32x8 a = f32x8_load(x + i), b;
+        for (size_t from = 0; from < width; from += 2 * apart)
+            for (size_t i = from; i < from + apart; i += 8) {
+                f32x8 a = f32x8_load(x + i), b = f32x8_load(x + i + apart);
 
-            if (i & apart)
-                continue;
-            b = f32x8_load(x + i + apart);
-            f32x8_store(x + i, a + b);
-            f32x8_store(x + i + apart, a - b);
-        }
+                f32x8_store(x + i, a + b);
+                f32x8_store(x + i + apart, a - b);
+            }
 }
 
 static void flip(float *x, const struct soq_kv_format *format, size_t width)
