@@ -113,20 +113,21 @@ VEC_INLINE void place_lanes(const struct products *p, uint32_t lane, size_t at[W
 /* out (+)= products of a group, times the scales of lanes, and if there are minima, totals times these; `fresh`: nothing was
  * added yet. What is summed up over groups stays in memory: registers are for the products. */
 VEC_INLINE void add_products(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group, bool fresh,
-                             bool minima, const vf products[BLOCK][WIDE])
+                             const vf products[BLOCK][WIDE])
 {
-    const uint8_t *scales = p->lane_scales + group * p->lane_stride, *lowest = p->lane_minima + group * p->lane_stride;
+    const uint8_t *scales = p->lane_scales ? p->lane_scales + group * p->lane_stride : NULL;
+    const uint8_t *minima = p->lane_minima ? p->lane_minima + group * p->lane_stride : NULL;
     vf y[BLOCK][WIDE];
 
     VEC_EACH(j, WIDE) {
-        vf scale = p->lane_scales ? numbers_at(p->lane_type, scales, at[j]) : vf_splat(1.0f);
+        vf scale = scales ? numbers_at(p->lane_type, scales, at[j]) : vf_splat(1.0f);
 
         VEC_EACH(i, n_q) {
             y[i][j] = fresh && !p->add ? vf_splat(0.0f) : vf_load(p->out + i * p->out_stride + at[j]);
             y[i][j] = vf_madd(products[i][j], scale, y[i][j]);
         }
-        if (minima && p->lane_minima) {
-            vf minimum = vf_madd(scale, vf_splat((float)p->codes->passes[0].zero), numbers_at(p->lane_type, lowest, at[j]));
+        if (minima) {
+            vf minimum = vf_madd(scale, vf_splat((float)p->codes->passes[0].zero), numbers_at(p->lane_type, minima, at[j]));
 
             VEC_EACH(i, n_q)
                 y[i][j] = vf_madd(vf_splat(p->digits[i].totals[group]), minimum, y[i][j]);

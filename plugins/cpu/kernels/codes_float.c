@@ -57,7 +57,7 @@ VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t a
     do
         x = add_part(n_q, p, part, quad, p->group_quads && end < part->n_quads ? end : part->n_quads, at, x, sums);
     while (part++ < last);
-    add_products(n_q, p, at, group, group == 0, false, sums);
+    add_products(n_q, p, at, group, group == 0, sums);
 }
 
 VEC_INLINE void multiply(uint32_t n_q, const struct products *p)

@@ -190,7 +190,7 @@ VEC_INLINE void multiply_lanes(uint32_t n_q, uint32_t n_digits, uint32_t bits, b
 
             add_group(n_q, n_digits, bits, lookup ? pass->table : NULL, p->digits, s, first, at, &t);
             scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, group, &t, products);
-            add_products(n_q, p, at, group, group == 0 && i == 0, !lookup, products);
+            add_products(n_q, p, at, group, group == 0 && i == 0, products);
         }
         first += s->group_rows;
         group++;
