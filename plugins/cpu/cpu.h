@@ -24,7 +24,7 @@ enum {
     CPU_OPS_MAX = 4096,                           /* recorded before they must run; a step with more runs in pieces */
     CPU_TILE_K = 256,                             /* inputs that the float kernel expands at once */
     CPU_SPANS_BYTES = CPU_TILE_K * CPU_LANES * 4, /* room for their packed spans, of any type */
-    CPU_PARTIAL_BYTES = 2 << 20,                  /* room for the sums of splits that run in parallel, twice */
+    CPU_PARTIAL_BYTES = 4 << 20,                  /* room for the sums of splits that run in parallel, twice */
 };
 
 /* One tensor. Exactly one of vector, packed and source is set. */

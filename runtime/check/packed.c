@@ -50,7 +50,7 @@ static const struct soq__cache_shape shapes[] = {
     {3, 1, 64, 64, 1, 32, F16, 0, 40, 3, false},
 };
 
-enum { FEW = 5, N = 300, PACKED = 256 /* entries */, TRY = 13 /* of the last rows */ };
+enum { FEW = 5, N = 420, PACKED = 384 /* entries */, TRY = 13 /* of the last rows */ };
 
 /* The last TRY positions attend, `each` at a time. */
 static void attend(struct soq__cache *c, uint32_t each, struct soq__matrix *out)

@@ -134,6 +134,77 @@ Test(cpu_attention, chunks_and_threads_give_the_same_bits)
         }
 }
 
+/* The last rows of up to four sequences over the same blocks; results go to rows of out. */
+static void attend_last(struct cache *c, const uint32_t *positions, uint32_t first, uint32_t n, struct cpu_matrix *out)
+{
+    struct cpu_step *step = cpu_step(n, 0);
+    struct soq_attention_args args = {.struct_size = sizeof args,
+                                      .layer = LAYER,
+                                      .group = c->group,
+                                      .n_heads = c->s.n_heads,
+                                      .n_kv_heads = c->s.n_kv_heads,
+                                      .head_dim_k = c->s.dk,
+                                      .head_dim_v = c->s.dv,
+                                      .scale = 0.7f,
+                                      .window = c->s.window,
+                                      .sinks = c->s.sinks,
+                                      .q = rows_of(&c->q, first, n),
+                                      .out = rows_of(out, first, n)};
+
+    step->step.n_seqs = step->step.n_segments = n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t position = positions[first + i];
+
+        for (uint32_t b = 0; b < c->n_blocks; b++)
+            step->edits[step->step.n_edits++] = (struct soq_step_edit){i, 0, b, c->n_blocks - 1 - b};
+        step->rows[i] = (struct soq_step_row){.seq = i, .position = position, .entry = position, .parent = -1};
+        step->segments[i] = segment(0, position + 1);
+        step->seqs[i] = (struct soq_step_seq){
+            .slot = i, .n_cached = position, .first_row = i, .n_rows = 1, .first_segment = i, .n_segments = 1};
+    }
+    cpu_begin(&c->f, step);
+    cr_assert_eq(c->f.ops->attention->attention(c->f.self, &args), 0);
+    cpu_end(&c->f);
+    free(step);
+}
+
+/* A thread takes the heads of a sequence together where there are many sequences, and splits where there is one. */
+Test(cpu_attention, sequences_do_not_meet)
+{
+    static const struct {
+        struct shape shape;
+        const char *alone, *together; /* threads */
+        uint32_t positions[4];
+    } cases[] = {{{9, 3, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, false}, "2", "1", {1099, 1000, 999, 777}},
+                 {{8, 4, 16, 24, 2, 64, SOQ_DTYPE_F32, 0, 90, 4, false}, "3", "1", {1098, 1024, 1099, 1023}},
+                 {{16, 8, 16, 16, 2, 32, SOQ_DTYPE_F32, 0, 0, 0, false}, "2", "2", {1099, 1099, 1099, 1099}},
+                 {{9, 3, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, false}, "1", "1", {1099, 255, 3, 256}}};
+    enum { N = 1100 };
+
+    for (const char *const *v = cpu_variants(); *v; v++)
+        for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+            uint32_t cols = cases[k].shape.n_heads * cases[k].shape.dv;
+            struct cpu_matrix all = cpu_matrix(N, cols, 0, 4),
+                              results[2] = {cpu_matrix(4, cols, 0, 5), cpu_matrix(4, cols, 0, 6)};
+
+            for (int together = 0; together < 2; together++) {
+                struct cache c;
+
+                open_cache(&c, *v, together ? cases[k].together : cases[k].alone, cases[k].shape, N);
+                for (uint32_t at = 0; at < N; at += 500)
+                    chunk(&c, at, N - at < 500 ? N - at : 500, &all);
+                for (uint32_t i = 0; i < 4; i += together ? 4 : 1)
+                    attend_last(&c, cases[k].positions, i, together ? 4 : 1, &results[together]);
+                close_cache(&c);
+            }
+            cr_assert(memcmp(cpu_at(&results[0], 0, 0), cpu_at(&results[1], 0, 0), 4 * cols * sizeof(float)) == 0,
+                      "%s, case %zu", *v, k);
+            cpu_matrix_done(&all);
+            cpu_matrix_done(&results[0]);
+            cpu_matrix_done(&results[1]);
+        }
+}
+
 /* The same entries in one segment, in two that leave out what nobody sees, in one of a length that ends in a tile. */
 Test(cpu_attention, segments_and_copies)
 {

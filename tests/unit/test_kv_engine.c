@@ -216,6 +216,74 @@ Test(kv_engine, among_others)
     }
 }
 
+/* ---- Codecs -------------------------------------------------------------------------------------------------------------- */
+
+enum { N_CROWD = 6, N_LONG = 600, N_SHORT_ANSWER = 30 };
+
+/* One of some sequences that answer at once. */
+struct answering {
+    struct soq__sequence *seq;
+    uint32_t number;
+    struct collected c;
+};
+
+static void *answer_long(void *arg)
+{
+    struct answering *a = arg;
+    struct soq_error err = SOQ_ERROR_INIT;
+    int32_t ids[N_LONG];
+
+    make_ids(ids, N_LONG, 1 + a->number);
+    a->c.rows = N_LONG + N_SHORT_ANSWER - 1;
+    cr_expect_eq(run_ids(a->seq, ids, N_LONG, N_SHORT_ANSWER, &a->c, &err), 0, "%s", err.text);
+    return NULL;
+}
+
+/* The answers to N_CROWD prompts, all at once or one after the other. */
+static void answer_all(const char *const *settings, bool at_once, struct answering *out)
+{
+    struct fixture f = open_model(MODEL, settings);
+    pthread_t threads[N_CROWD];
+
+    for (uint32_t i = 0; i < N_CROWD; i++) {
+        out[i] = (struct answering){.seq = new_sequence(&f), .number = i};
+        cr_assert_eq(pthread_create(&threads[i], NULL, answer_long, &out[i]), 0);
+        if (!at_once)
+            pthread_join(threads[i], NULL);
+    }
+    for (uint32_t i = 0; i < N_CROWD; i++) {
+        if (at_once)
+            pthread_join(threads[i], NULL);
+        soq__sequence_free(out[i].seq);
+    }
+    close_model(&f);
+}
+
+/* Blocks that a backend computes on as they are, over several splits of attention: of one sequence on two threads, and of
+ * several on one, which takes their heads one after the other, with the same bits. */
+Test(kv_engine, codecs_in_a_crowd)
+{
+    static const char *const codecs[] = {"f16", "int8",      "int4", "int4 format:q5_1", "kivi bits:2 group:16",
+                                         "fp8", "turboquant"};
+
+    for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++) {
+        char codec[64];
+        const char *const alone[] = {codec, "backend.cpu.threads=2", "engine.chunk=512", "kv.prefix_cache=off", NULL};
+        const char *const crowd[] = {codec, "backend.cpu.threads=1", "engine.chunk=100", "kv.prefix_cache=off", NULL};
+        struct answering a[N_CROWD], b[N_CROWD];
+
+        snprintf(codec, sizeof codec, "kv.codec=%s", codecs[i]);
+        answer_all(alone, false, a);
+        answer_all(crowd, true, b);
+        for (uint32_t s = 0; s < N_CROWD; s++) {
+            cr_expect(memcmp(a[s].c.logits, b[s].c.logits, a[s].c.rows * a[s].c.n_vocab * sizeof(float)) == 0,
+                      "%s: logits of prompt %u differ", codecs[i], s);
+            soq__free(a[s].c.logits);
+            soq__free(b[s].c.logits);
+        }
+    }
+}
+
 /* ---- Memory -------------------------------------------------------------------------------------------------------------- */
 
 /* Nobody knows beforehand how budgets spread over heads. */

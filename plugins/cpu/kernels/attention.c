@@ -1,7 +1,7 @@
-/* Attention over blocks: softmax(scale q . k) v, one pass over tiles of keys and values (online softmax: Milakov and
- * Gimelshein, 2018, arXiv:1805.02867; split over entries as in Flash-Decoding, 2023). attention.h says how work is cut; here it
- * is given to threads and put together. Where there are fewer items than threads, splits run in parallel and are merged
- * afterwards, with the same arithmetic. */
+/* Attention over blocks: softmax(scale q . k) v, one pass over splits of keys and values, which are merged (online softmax:
+ * Milakov and Gimelshein, 2018, arXiv:1805.02867; splits as in Flash-Decoding, 2023). attention.h says how work is cut; here it
+ * is given to threads and put together. Where there are few items for the threads, splits run in parallel and are merged
+ * afterwards; where there are many, a thread takes the heads of a sequence at once. The arithmetic is the same. */
 #include <math.h>
 
 #include "kernels/attention.h"
@@ -14,48 +14,49 @@ static void clear(const struct item *item, struct sums *sums)
         sums->max[i] = -INFINITY;
         sums->total[i] = 0.0f;
     }
-    memset(sums->out, 0, item->n * item->dv * sizeof(float));
-    if (sums->coded)
-        memset(sums->coded, 0, item->n * item->dv * sizeof(float));
+    memset(sums->out, 0, item->n * item->out_stride * sizeof(float));
 }
 
-static void sum_class(struct item *item, uint64_t begin, uint32_t segment, uint32_t class)
-{
-    float *slot = item->mass ? cpu_item_slot(item, begin / TOKENS, class) : NULL;
-    uint64_t seen = cpu_item_masks(item, segment, begin);
+/* A split of an item that a thread takes up; item NULL: none. */
+struct task {
+    struct item *item;
+    uint64_t split;
+};
 
-    if (seen)
-        cpu_item_sum_tile(item, cpu_item_turned(item, segment), slot ? slot + item->n : item->scores, begin, seen);
+/* `next` is what is taken up afterwards; NULL: it is fetched already. Returns false where the class sees nothing. */
+static bool sum_class(struct item *item, uint64_t split, uint32_t segment, uint32_t class, const struct task *next)
+{
+    float *slot = item->mass ? cpu_item_slot(item, split, class) : NULL;
+    bool seen = cpu_item_masks(item, segment);
+
+    if (seen && next)
+        cpu_ahead_begin(item, next->item, next->split);
+    if (seen) {
+        cpu_item_sum_split(item, cpu_item_turned(item, segment), slot ? slot + item->n : item->scores);
+        cpu_ahead_end(item);
+    }
     for (uint32_t i = 0; i < item->n && slot; i++)
-        slot[i] = item->masks[i] ? item->part.max[i] : -INFINITY;
+        slot[i] = cpu_item_sees(item, i) ? item->part.max[i] : -INFINITY;
+    return seen;
 }
 
-/* The first entry of the split's first tile. */
-static uint64_t split_begin(const struct item *item, uint64_t split)
+/* Its item's part = sums over the entries of the split. */
+static void sum_split(struct task task, struct task next)
 {
-    return split * SPLIT > item->begin ? split * SPLIT : item->begin / TOKENS * TOKENS;
-}
-
-/* item->part = sums over the entries of a split. The split `next_split` of `next` is what the thread takes up afterwards. */
-static void sum_split(struct item *item, uint64_t split, const struct item *next, uint64_t next_split)
-{
-    uint64_t end = (split + 1) * SPLIT < item->end ? (split + 1) * SPLIT : item->end;
+    struct item *item = task.item;
+    bool fetched = false;
 
     clear(item, &item->part);
-    for (uint64_t begin = split_begin(item, split); begin < end; begin += TOKENS) {
-        item->ahead = begin + TOKENS < end ? item : next;
-        item->ahead_at = begin + TOKENS < end || !next ? begin + TOKENS : split_begin(next, next_split);
-        for (uint32_t s = item->first_segment, class; s < item->end_segment; s++)
-            if (cpu_item_class(item, s, &class))
-                sum_class(item, begin, s, class);
-    }
-    cpu_item_turn_back(item);
+    cpu_item_begin_split(item, task.split);
+    for (uint32_t s = item->first_segment, class; s < item->end_segment; s++)
+        if (cpu_item_class(item, s, &class))
+            fetched |= sum_class(item, task.split, s, class, fetched ? NULL : &next);
 }
 
 /* whole += a part, for query i. */
 static void merge(struct item *item, uint32_t i, float max, float total, const float *out)
 {
-    float *whole = item->whole.out + i * item->dv, top, a, b;
+    float *whole = item->whole.out + i * item->out_stride, top, a, b;
 
     if (max == -INFINITY)
         return;
@@ -64,8 +65,8 @@ static void merge(struct item *item, uint32_t i, float max, float total, const f
     b = exp2_of1(max - top);
     item->whole.max[i] = top;
     item->whole.total[i] = item->whole.total[i] * a + total * b;
-    for (size_t d = 0; d < item->dv; d += 8)
-        f32x8_store(whole + d, f32x8_madd(f32x8_load(whole + d), f32x8_splat(a), f32x8_load(out + d) * f32x8_splat(b)));
+    for (size_t d = 0; d < item->out_stride; d += CPU_LANES)
+        vf_store(whole + d, vf_madd(vf_load(whole + d), vf_splat(a), vf_load(out + d) * vf_splat(b)));
 }
 
 /* out[n] = x * factor / total; x is padded to whole vectors. */
@@ -100,51 +101,110 @@ static void finish(struct item *item, uint32_t i)
         total = total * factor + exp2_of1(sink - top);
     }
     item->shares[i] = factor / total;
-    normalise(item->whole.out + i * item->dv, factor, total, args->head_dim_v, out);
+    cpu_item_turn_back(item, item->whole.out + i * item->out_stride);
+    normalise(item->whole.out + i * item->out_stride, factor, total, args->head_dim_v, out);
 }
 
 /* ---- Work for threads ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t first_split(const struct item *item)
+/* Items of some heads of a sequence, which a thread works on split by split: their keys and values lie next to each other in
+ * the blocks, and what the machine fetches beyond the end of one is not in vain. */
+struct bundle {
+    struct item items[HEADS];
+    uint32_t n;
+    uint64_t first, end; /* splits of any of them */
+};
+
+static bool select_bundle(struct bundle *b, uint64_t number)
 {
-    return item->begin / SPLIT;
+    b->first = UINT64_MAX;
+    b->end = 0;
+    for (uint32_t h = 0; h < b->n; h++) {
+        const struct item *item = &b->items[h];
+
+        if (!cpu_item_select(&b->items[h], number + h))
+            return false;
+        b->first = cpu_item_first_split(item) < b->first ? cpu_item_first_split(item) : b->first;
+        b->end = cpu_item_end_split(item) > b->end ? cpu_item_end_split(item) : b->end;
+    }
+    return true;
 }
 
-static uint64_t end_split(const struct item *item)
+/* What comes after item h's split of that number; splits go on when all items are through. */
+static struct task task_after(struct bundle *b, uint32_t h, uint64_t split)
 {
-    return (item->end + SPLIT - 1) / SPLIT;
+    for (h++; split < b->end; split++, h = 0)
+        for (; h < b->n; h++)
+            if (split >= cpu_item_first_split(&b->items[h]) && split < cpu_item_end_split(&b->items[h]))
+                return (struct task){&b->items[h], split};
+    return (struct task){NULL, 0};
 }
 
-/* `next` is what the thread takes up afterwards; NULL: nothing. */
-static void run_whole(struct item *item, const struct item *next)
+static void merge_part(struct item *item)
+{
+    for (uint32_t i = 0; i < item->n; i++)
+        merge(item, i, item->part.max[i], item->part.total[i], item->part.out + i * item->out_stride);
+}
+
+static void begin_item(struct item *item)
 {
     item->store = item->room;
     cpu_item_load(item);
-    if (next)
-        cpu_item_fetch(next, next->begin / TOKENS * TOKENS);
     clear(item, &item->whole);
-    for (uint64_t split = first_split(item); split < end_split(item); split++) {
-        sum_split(item, split, split + 1 < end_split(item) ? item : NULL, split + 1);
-        for (uint32_t i = 0; i < item->n; i++)
-            merge(item, i, item->part.max[i], item->part.total[i], item->part.out + i * item->dv);
-    }
+}
+
+static void end_item(struct item *item)
+{
     for (uint32_t i = 0; i < item->n; i++)
         finish(item, i);
     if (item->mass)
         cpu_mass_add(item);
 }
 
-/* Every thread knows its next item when it begins one. */
-static void run_items(struct item *item, _Atomic uint32_t *taken)
+static struct task first_task(struct bundle *b)
 {
-    struct item other = *item, *now = item, *next = &other;
-    bool more = cpu_item_select(now, atomic_fetch_add(taken, 1));
+    return task_after(b, UINT32_MAX, b->first);
+}
 
+/* `next` is what the thread takes up afterwards. */
+static void run_bundle(struct bundle *b, struct task next)
+{
+    struct task task, then;
+
+    for (uint32_t h = 0; h < b->n; h++)
+        begin_item(&b->items[h]);
+    for (task = first_task(b); task.item; task = then) {
+        then = task_after(b, (uint32_t)(task.item - b->items), task.split);
+        sum_split(task, then.item ? then : next);
+        merge_part(task.item);
+    }
+    for (uint32_t h = 0; h < b->n; h++)
+        end_item(&b->items[h]);
+}
+
+static void prepare_bundle(struct bundle *b, uint32_t n, struct cpu *cpu, const struct soq_attention_args *args,
+                           const struct cpu_thread *thread)
+{
+    b->n = n;
+    for (uint32_t h = 0; h < n; h++)
+        cpu_item_prepare(&b->items[h], cpu, args, thread, h);
+}
+
+/* n items are a bundle. Every thread knows its next one when it begins one. */
+static void run_bundles(struct cpu *cpu, const struct soq_attention_args *args, const struct cpu_thread *thread,
+                        _Atomic uint32_t *taken, uint32_t n)
+{
+    struct bundle one, other, *now = &one, *next = &other;
+    bool more;
+
+    prepare_bundle(now, n, cpu, args, thread);
+    prepare_bundle(next, n, cpu, args, thread);
+    more = select_bundle(now, atomic_fetch_add(taken, n));
     while (more) {
-        struct item *swap = now;
+        struct bundle *swap = now;
 
-        more = cpu_item_select(next, atomic_fetch_add(taken, 1));
-        run_whole(now, more ? next : NULL);
+        more = select_bundle(next, atomic_fetch_add(taken, n));
+        run_bundle(now, more ? first_task(next) : (struct task){NULL, 0});
         now = next;
         next = swap;
     }
@@ -154,19 +214,21 @@ static void run_items(struct item *item, _Atomic uint32_t *taken)
  * denominator and sums. */
 static uint64_t partial_floats(const struct item *item)
 {
-    return cpu_item_store_floats(item) + (end_split(item) - first_split(item)) * item->n * (item->dv + 2);
+    return cpu_item_store_floats(item) +
+           (cpu_item_end_split(item) - cpu_item_first_split(item)) * item->n * (item->out_stride + 2);
 }
 
 static float *partial(const struct item *item, uint64_t split, uint32_t i)
 {
-    return item->store + cpu_item_store_floats(item) + ((split - first_split(item)) * item->n + i) * (item->dv + 2);
+    return item->store + cpu_item_store_floats(item) +
+           ((split - cpu_item_first_split(item)) * item->n + i) * (item->out_stride + 2);
 }
 
 /* Split number `number` of all items; there is one. */
 static uint64_t select_split(struct item *item, float *room, uint64_t number)
 {
     for (uint64_t n = 0; cpu_item_select(item, n); n++) {
-        uint64_t splits = end_split(item) - first_split(item);
+        uint64_t splits = cpu_item_end_split(item) - cpu_item_first_split(item);
 
         item->store = room;
         if (number < splits)
@@ -174,7 +236,7 @@ static uint64_t select_split(struct item *item, float *room, uint64_t number)
         number -= splits;
         room += partial_floats(item);
     }
-    return first_split(item) + number;
+    return cpu_item_first_split(item) + number;
 }
 
 /* The splits [number, end) of all items are a thread's. */
@@ -213,29 +275,26 @@ static bool next_run(struct piece *piece, struct run *run)
     if (piece->number == piece->end && !take_piece(piece))
         return false;
     run->split = select_split(run->item, piece->room, piece->number);
-    left = end_split(run->item) - run->split;
+    left = cpu_item_end_split(run->item) - run->split;
     run->end = run->split + (left < piece->end - piece->number ? left : piece->end - piece->number);
     piece->number += (uint32_t)(run->end - run->split);
     return true;
 }
 
-/* `next` is what the thread takes up afterwards; NULL: nothing. */
-static void run_splits_of(const struct run *run, const struct run *next)
+/* `next` is what the thread takes up afterwards. */
+static void run_splits_of(const struct run *run, struct task next)
 {
     struct item *item = run->item;
 
     cpu_item_load(item);
     for (uint64_t split = run->split; split < run->end; split++) {
-        if (split + 1 < run->end)
-            sum_split(item, split, item, split + 1);
-        else
-            sum_split(item, split, next ? next->item : NULL, next ? next->split : 0);
+        sum_split((struct task){item, split}, split + 1 < run->end ? (struct task){item, split + 1} : next);
         for (uint32_t i = 0; i < item->n; i++) {
             float *p = partial(item, split, i);
 
             p[0] = item->part.max[i];
             p[1] = item->part.total[i];
-            memcpy(p + 2, item->part.out + i * item->dv, item->dv * sizeof *p);
+            memcpy(p + 2, item->part.out + i * item->out_stride, item->out_stride * sizeof *p);
         }
     }
 }
@@ -244,7 +303,7 @@ static void merge_splits(struct item *item)
 {
     clear(item, &item->whole);
     for (uint32_t i = 0; i < item->n; i++) {
-        for (uint64_t split = first_split(item); split < end_split(item); split++) {
+        for (uint64_t split = cpu_item_first_split(item); split < cpu_item_end_split(item); split++) {
             const float *p = partial(item, split, i);
 
             merge(item, i, p[0], p[1], p + 2);
@@ -268,7 +327,7 @@ static void run_splits(struct item *item, float *room, _Atomic uint32_t *taken, 
         struct run swap = now;
 
         more = next_run(&piece, &next);
-        run_splits_of(&now, more ? &next : NULL);
+        run_splits_of(&now, more ? (struct task){next.item, next.split} : (struct task){NULL, 0});
         now = next;
         next = swap;
     }
@@ -289,10 +348,29 @@ static uint32_t count_splits(struct item *item, uint32_t threads)
     if ((uint64_t)item->step->n_seqs * item->args->n_kv_heads >= 4 * threads) /* at least so many items */
         return 0;
     for (; n < 4 * threads && cpu_item_select(item, n); n++) {
-        splits += end_split(item) - first_split(item);
+        splits += cpu_item_end_split(item) - cpu_item_first_split(item);
         floats += partial_floats(item);
     }
     return splits > n && threads > 1 && n < 4 * threads && floats * sizeof(float) <= CPU_PARTIAL_BYTES ? (uint32_t)splits : 0;
+}
+
+/* Items of a bundle: those of one row each, where the longest bundle is a small part of a thread's work. */
+static uint32_t bundle_of(const struct item *item, uint32_t threads)
+{
+    uint32_t heads = item->args->n_kv_heads, n = HEADS;
+    uint64_t longest = 0, all = 0;
+
+    while (heads % n)
+        n--;
+    for (uint32_t s = 0; s < item->step->n_seqs; s++) {
+        uint64_t entries = step_seqs(item->step)[s].n_cached;
+
+        longest = entries > longest ? entries : longest;
+        all += entries;
+    }
+    if (item->step->n_rows > item->step->n_seqs || item->args->mass || longest * n * 4 * threads > all * heads)
+        return 1;
+    return n;
 }
 
 void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cpu_thread *thread)
@@ -302,7 +380,7 @@ void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cp
     uint32_t splits;
     struct item item;
 
-    cpu_item_prepare(&item, cpu, args, thread);
+    cpu_item_prepare(&item, cpu, args, thread, 0);
     if (args->mass) {
         cpu_mass_clear(cpu, args, thread);
         cpu_barrier_wait(thread->barrier, thread->count);
@@ -311,5 +389,5 @@ void cpu_run_attention(struct cpu *cpu, const struct cpu_op *op, const struct cp
     if (splits)
         run_splits(&item, cpu->partials + (*thread->splits)++ % 2 * (CPU_PARTIAL_BYTES / sizeof(float)), taken, splits, thread);
     else
-        run_items(&item, taken);
+        run_bundles(cpu, args, thread, taken, bundle_of(&item, thread->count));
 }

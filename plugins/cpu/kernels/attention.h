@@ -1,9 +1,10 @@
 /* What the files of the attention kernel share.
  *
  * A query is one head of one row. Queries of the same sequence and kv head form an item, up to QUERIES of them, which share
- * what is loaded of keys and values. Entries are taken in tiles of TOKENS, at multiples of that, whatever the blocks' size;
- * sums are taken split by split (SPLIT entries, at multiples of that) and the splits merged in order. So the result of a query
- * depends on what it sees and where that lies, not on chunks, segments, other rows or threads. */
+ * what is loaded of keys and values. Entries are taken in splits (SPLIT entries, at multiples of that): first all scores of a
+ * split, then their softmax, then the sums of values; the splits are merged in order. Within a split keys and values are loaded
+ * in tiles of TOKENS, at multiples of that, whatever the blocks' size. So the result of a query depends on what it sees and
+ * where that lies, not on chunks, segments, other rows or threads. */
 #ifndef SOQ_CPU_ATTENTION_H
 #define SOQ_CPU_ATTENTION_H
 
@@ -13,17 +14,19 @@
 
 enum {
     TOKENS = 64, /* entries of a tile: bits of a mask */
-    SPLIT = 256, /* entries that are summed up before they are merged */
-    SPLIT_TILES = SPLIT / TOKENS,
+    SPLIT = 256, /* entries of a softmax */
+    TILES = SPLIT / TOKENS,
     ROWS = 16, /* entries that are transposed at once */
     QUERIES = 48,
+    HEADS = 4,                           /* items of a sequence that a thread works on at once */
     BLOCK = VEC_REGISTERS >= 32 ? 6 : 3, /* queries whose sums of four vectors fit into registers */
     STORE_BYTES = 2 << 20,               /* of weights that attention mass is taken from, at least one query's */
 };
 
 enum {
-    FOLD_MAX = CODES_WIDTH_MAX,           /* numbers along an axis of a packed tile that are taken at once */
+    FOLD_MAX = CODES_WIDTH_MAX, /* numbers along the axis that products with codes sum over: dims, or entries of a split */
     DIGIT_GROUPS = FOLD_MAX / CODES_STEP, /* of a row */
+    PARTS = SPLIT / CODES_STEP,
 };
 
 /* A row of numbers as whole ones of one signed digit, or of two, high * 2^bits + low; times the scale of their group. */
@@ -35,20 +38,34 @@ struct digit_row {
     float totals[DIGIT_GROUPS];  /* sums of the numbers, where lanes have minima */
 };
 
-/* Entries of a tile of entries that lie in a packed block. */
+/* Entries of a tile that lie in a packed block. */
 struct part {
-    const uint8_t *tile;
-    ptrdiff_t ahead;        /* bytes to the tile that is wanted next in its place; 0: not known */
-    uint32_t at, first, n;  /* entries [at, at + n) of the tile of entries, [first, first + n) of the block */
-    uint32_t quad, n_quads; /* their codes along the inner axis */
+    const uint8_t *tile;    /* of the block */
+    uint32_t at, first, n;  /* entries [at, at + n) of the split, [first, first + n) of the block */
+    uint32_t quad, n_quads; /* their codes along the inner axis; */
+    uint32_t x;             /* and where in a row lies what meets the first of them */
 };
 
 /* Numerator and denominator of a softmax over part of the entries, relative to the largest score. Scores are in units of ln 2,
  * so that weights are powers of two. */
 struct sums {
     float max[QUERIES], total[QUERIES]; /* max is -inf where nothing was seen */
-    float *out;                         /* [QUERIES][dv] */
-    float *coded;                       /* the same of values that are stored rotated, as they are; or `out` */
+    float *out; /* [QUERIES][out_stride]: dv sums of values; where some are stored rotated, dv more of these, as they are */
+};
+
+/* Memory that will be read soon. */
+struct span {
+    const uint8_t *at;
+    size_t bytes;
+};
+
+/* Keys and values of the split that is taken up next. They are fetched a little at a time all through the split in hand: were
+ * they fetched where those of this one are read, memory would have nothing to do in between, and loads would wait for it. */
+struct ahead {
+    struct span spans[CPU_SIDES * PARTS];
+    uint32_t n, i;
+    size_t each;   /* bytes for an entry of the split in hand */
+    size_t behind; /* bytes that should have been fetched by now */
 };
 
 /* An item: where its queries come from, and the thread's scratch. Query i is head i % ratio of row i / ratio of the sequence,
@@ -66,92 +83,126 @@ struct item {
     uint32_t classes;                         /* of segments: those of one class turn the queries alike */
     uint64_t begin, end;                      /* the entries that its queries may see lie here */
     size_t dk, dv;                            /* widths; dv padded to lanes with zeros */
+    size_t out_stride, coded_out;             /* sums of values that are stored rotated lie coded_out behind the others, or 0 */
     float *k, *v;                             /* [dk][TOKENS], [TOKENS][dv] */
     float *lines;                             /* ROWS entries of a plane, where they do not lie next to each other */
     float *decoded[CPU_SIDES];                /* [block_tokens][width], of the tile decoded_from, or NULL */
     const uint8_t *decoded_from[CPU_SIDES];
-    float *scores;            /* [QUERIES][TOKENS] */
-    float *q, *turned;        /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
-    uint32_t turned_for;      /* 1 + the first segment of the class; 0: none */
-    const struct item *ahead; /* the item whose tile at entry ahead_at will be wanted next; NULL: not known */
-    uint64_t ahead_at;
-    struct sums part, whole;
+    float *scores;           /* [QUERIES][SPLIT] */
+    float *q, *turned;       /* [QUERIES / BLOCK][dk][BLOCK]: scaled; and rotated for a class of segments */
+    uint32_t turned_for;     /* 1 + the first segment of the class; 0: none */
+    struct sums part, whole; /* of a split; of all */
     float shares[QUERIES];   /* the probability that an entry with the largest score has */
-    uint64_t masks[QUERIES]; /* bit t: the query sees entry t of the tile */
-    uint64_t lying;          /* bit t: the value of entry t is taken as it lies */
-    struct place {
-        const uint8_t *rows, *ahead; /* ROWS entries in F16; those that will be wanted next in their place, or themselves */
-    } places[CPU_SIDES][TOKENS / ROWS];
+    /* The split in hand. */
+    uint64_t at; /* its first entry */
+    struct ahead ahead;
+    uint32_t tile, end_tile;                         /* those with entries that the item's queries may see */
+    uint64_t masks[QUERIES][TILES];                  /* bit t: the query sees entry t of the tile */
+    uint64_t seen[TILES];                            /* some query does */
+    uint64_t lying;                                  /* of the tile in hand: bit t: the value of entry t is taken as it lies */
+    const uint8_t *places[CPU_SIDES][TOKENS / ROWS]; /* of ROWS entries in F16 */
     /* Packed entries that are computed on as they are. */
-    uint64_t coded[CPU_SIDES]; /* bit t: entry t of the tile is one */
-    struct part parts[CPU_SIDES][TOKENS / CODES_STEP];
+    uint64_t coded[CPU_SIDES][TILES]; /* bit t: entry t of the tile is one */
+    struct part parts[CPU_SIDES][PARTS];
     uint32_t n_parts[CPU_SIDES];
     float *coded_q;           /* [QUERIES][coded_q_stride]: q as the keys are stored, rotated */
     size_t coded_q_stride;    /* dk up to a whole step */
     const float *coded_from;  /* of which q; NULL: none */
     struct digit_row *digits; /* [QUERIES]: of coded_q, where scales are by lane */
-    /* Where attention mass is wanted of a query: the weights of all tiles and classes, a slot for each, which is [n] largest
-     * scores (-inf: nothing seen) and [n][TOKENS] weights relative to them. */
+    struct folding *folding;  /* room of attention_codes.c */
+    /* Where attention mass is wanted of a query: the weights of all splits and classes, a slot for each, which is [n] largest
+     * scores (-inf: nothing seen) and [n][SPLIT] weights relative to them. */
     bool mass;
     float *room;  /* the thread's, for a store */
-    float *store; /* [tiles][classes] slots */
+    float *store; /* [splits][classes] slots */
 };
 
-/* attention_item.c. The item's step, group and scratch. */
+/* attention_item.c. The item's step, group and scratch, as item number `index` of those that the thread works on at once. */
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,
-                      const struct cpu_thread *thread);
+                      const struct cpu_thread *thread, uint32_t index);
 /* Item number `number` of the step; false: there is none. Of a sequence those of the last rows, which see most, come first. */
 bool cpu_item_select(struct item *item, uint64_t number);
 uint32_t cpu_item_head(const struct item *item, uint32_t query);
 /* The segment with that number holds for the item and is the first of its class; *class_out: the number of the class. */
 bool cpu_item_class(const struct item *item, uint32_t segment, uint32_t *class_out);
-/* Fills the masks of the tile at entry `begin` for the class of that segment; returns their union. */
-uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin);
+/* The item's split number `split` is in hand. */
+void cpu_item_begin_split(struct item *item, uint64_t split);
+/* Fills masks and seen of the split for the class of that segment; false: nothing is seen. */
+bool cpu_item_masks(struct item *item, uint32_t segment);
+/* Query i sees something of the split. */
+bool cpu_item_sees(const struct item *item, uint32_t i);
+uint64_t cpu_item_first_split(const struct item *item);
+uint64_t cpu_item_end_split(const struct item *item);
 uint64_t cpu_item_store_floats(const struct item *item);
-float *cpu_item_slot(const struct item *item, uint64_t tile, uint32_t class);
+float *cpu_item_slot(const struct item *item, uint64_t split, uint32_t class);
 
 /* attention_load.c. q, scaled, in blocks. */
 void cpu_item_load(struct item *item);
-/* ROWS entries next to each other: F16 or F32 [ROWS][width]. */
-struct rows {
-    const uint8_t *at;
-    uint32_t dtype;
-};
-/* Those from `entry` on: where they are, or widened copies of those that are in `seen`; others may be anything. */
-struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen);
-/* The tile with an entry, and its plane; NULL: its block is not there. */
-const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out);
-/* Prefetches the plain entries of the tile at entry `begin`. */
-void cpu_item_fetch(const struct item *item, uint64_t begin);
-/* Where the ROWS entries lie that will be wanted at place t of the next tile; `rows`, if that is not known. */
-const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows);
 /* Of the tile at entry `begin` those that are in `seen`: steps of ROWS keys to item->k, values to item->v. */
 void cpu_item_load_keys(struct item *item, uint64_t begin, uint64_t seen);
 void cpu_item_load_values(struct item *item, uint64_t begin, uint64_t seen);
 /* Those of them that lie as F16 in blocks of at least ROWS; their places go to item->places. */
 uint64_t cpu_item_places(struct item *item, uint32_t side, uint64_t begin, uint64_t seen);
 
-/* For the tile after this one. Prefetches into the first-level cache occupy the few line buffers in front of it until memory
- * answers, and loads wait for them: two threads that read tiles of 4 KiB here and there got 22 GB/s so, into the second level
- * 33 GB/s. */
-VEC_INLINE void fetch(const uint8_t *p, size_t bytes)
+/* attention_ahead.c. What is taken up after the split in hand is the split next_split of `next`; NULL: not known. */
+void cpu_ahead_begin(struct item *item, const struct item *next, uint64_t next_split);
+/* Fetches what is left of it. */
+void cpu_ahead_end(struct item *item);
+
+/* What is fetched along with some work on the entries of a split, in 32nds of all. Loads of what is not in the first-level
+ * cache yet wait behind what is being fetched: so most goes where there are few. */
+enum {
+    AHEAD_PLAIN = 15,        /* scores of plain keys; sums of plain values */
+    AHEAD_PLAIN_WEIGHTS = 2, /* the softmax between them */
+    AHEAD_SCORES = 8,        /* of coded keys */
+    AHEAD_WEIGHTS = 8,
+    AHEAD_FOLD = 12, /* what meets coded values takes up scales */
+    AHEAD_VALUES = 4,
+};
+
+/* What should be fetched along with some part of the work on a number of entries. */
+VEC_INLINE struct span take_ahead(struct ahead *a, uint32_t entries, uint32_t part)
 {
-    for (size_t i = 0; i < bytes; i += 64)
-        vec_prefetch_l2(p + i);
+    struct span *s = &a->spans[a->i], taken = {(const uint8_t *)a, 0};
+    size_t want = a->each * (entries * part) / 32 + a->behind;
+
+    if (a->i == a->n)
+        return taken;
+    taken.at = s->at;
+    taken.bytes = (want + 63) / 64 * 64 < s->bytes ? (want + 63) / 64 * 64 : s->bytes;
+    a->behind = want > taken.bytes ? want - taken.bytes : 0;
+    s->at += taken.bytes;
+    s->bytes -= taken.bytes;
+    a->i += s->bytes == 0;
+    return taken;
 }
 
-/* attention_tile.c. part += the tile at entry `begin`, as masks say; seen is their union. The weights go to scores [n][TOKENS].
- */
-void cpu_item_sum_tile(struct item *item, const float *q, float *scores, uint64_t begin, uint64_t seen);
+/* Prefetches into the first-level cache occupy the few line buffers in front of it until memory answers, and loads wait for
+ * them: two threads that read tiles of 4 KiB here and there got 22 GB/s so, into the second level 33 GB/s. */
+VEC_INLINE void fetch(struct span span)
+{
+    for (size_t i = 0; i < span.bytes; i += 64)
+        vec_prefetch_l2(span.at + i);
+}
 
-/* attention_codes.c. Finds the parts of the tile at entry `begin`, some of whose entries are in `seen`. */
-void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen);
-/* Their scores for queries [first, first + n_q) of q; scores is [n_q][TOKENS]. */
+/* attention_split.c. part += the split in hand, as masks say. The weights go to scores [n][SPLIT]. */
+void cpu_item_sum_split(struct item *item, const float *q, float *scores);
+
+/* attention_plain.c. Entries of a tile that are not coded: their scores; scores and weights are [n][SPLIT]. */
+void cpu_plain_score(struct item *item, const float *q, uint32_t tile, float *scores);
+/* part.out += their values, by weights. */
+void cpu_plain_add(struct item *item, uint32_t tile, const float *weights);
+
+/* attention_codes.c. Bytes of item->folding. */
+size_t cpu_codes_scratch(void);
+/* Finds the coded parts of the split in hand. */
+void cpu_codes_begin(struct item *item);
+/* Their scores for queries [first, first + n_q) of q; scores is [n_q][SPLIT]. */
 void cpu_codes_score(struct item *item, const float *q, uint32_t first, uint32_t n_q, float *scores);
-/* part.coded += their values, by weights [n_q][TOKENS]. */
+/* part.out += their values, by weights [n_q][SPLIT]. */
 void cpu_codes_add(struct item *item, uint32_t first, uint32_t n_q, const float *weights);
-/* codes_rotate.c. part.out += part.coded, rotated back. */
-void cpu_item_turn_back(struct item *item);
+/* codes_rotate.c. Sums [2][dv]: the second ones are rotated back and added to the first. */
+void cpu_item_turn_back(const struct item *item, float *sums);
 
 /* attention_turn.c. The queries for the class of that segment. */
 const float *cpu_item_turned(struct item *item, uint32_t segment);
@@ -184,22 +235,6 @@ void cpu_mass_add(const struct item *item);
             fn(BLOCK, __VA_ARGS__);                                                                                            \
         }                                                                                                                      \
     } while (0)
-
-/* ---- Lanes of rows ------------------------------------------------------------------------------------------------------- */
-
-/* Lanes of up to BLOCK rows are reduced four rows at a time, each in the same way; where there are fewer, the first one again.
- */
-VEC_INLINE void reduce_rows(uint32_t n_q, void fn(vf a, vf b, vf c, vf d, float *out), const vf rows[BLOCK], float *out)
-{
-    VEC_EACH(part, (n_q + 3) / 4) {
-        uint32_t i = part * 4;
-        float four[4];
-
-        fn(rows[i], rows[i + 1 < n_q ? i + 1 : 0], rows[i + 2 < n_q ? i + 2 : 0], rows[i + 3 < n_q ? i + 3 : 0], four);
-        VEC_EACH(j, n_q - i < 4 ? n_q - i : 4)
-            out[i + j] = four[j];
-    }
-}
 
 /* ---- Weights ------------------------------------------------------------------------------------------------------------- */
 

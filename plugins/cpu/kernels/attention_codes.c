@@ -1,5 +1,5 @@
-/* Packed keys and values that are computed on as they are: scores and sums of a tile of entries, part by part (kernels/codes.h
- * says how). */
+/* Packed keys and values that are computed on as they are: scores and sums of a split, part by part (kernels/codes.h says how).
+ */
 #include "kernels/codes.h"
 
 static const struct cpu_plane *packed_plane(const struct item *item, uint32_t side)
@@ -26,210 +26,281 @@ static inline const uint8_t *packed_block(const struct item *item, uint64_t entr
     return ref >> SOQ_BLOCK_CLASS_SHIFT == CPU_PACKED ? cpu_block_at(item->group, ref) : NULL;
 }
 
-/* The packed blocks of the tile of entries at `begin`, n entries each, and those that will be wanted next in their places. */
-struct blocks {
-    uint64_t begin;
-    uint32_t n;
-    const uint8_t *now[PARTS], *ahead[PARTS]; /* NULL: none, or not known */
+/* A side's tiles in packed blocks. */
+struct side {
+    bool usable;
+    uint64_t here;
+    uint32_t quads; /* of keys: all dims */
 };
 
-static void find_blocks(const struct item *item, uint64_t seen, struct blocks *b)
-{
-    const struct item *next = item->ahead;
-
-    for (uint32_t t = 0, i = 0; t < TOKENS; t += b->n, i++) {
-        bool known = next && item->ahead_at + t < next->end && item->group->block_tokens <= TOKENS;
-
-        b->now[i] = seen >> t & UINT64_MAX >> (TOKENS - b->n) ? packed_block(item, b->begin + t) : NULL;
-        b->ahead[i] = known ? packed_block(next, item->ahead_at + t) : NULL;
-    }
-}
-
-/* A side's tiles in them are parts of the tile of entries. */
-static void add_parts(struct item *item, uint32_t side, const struct blocks *b)
+static struct side side_of(const struct item *item, uint32_t side)
 {
     const struct cpu_plane *plane = packed_plane(item, side);
-    const struct item *next = item->ahead ? item->ahead : item;
-    const struct kvtile *layout = &plane->codes.layout;
-    uint64_t here = cpu_tile_at(plane, item->args->layer, item->kv_head);
-    uint64_t there = cpu_tile_at(plane, next->args->layer, next->kv_head);
-    uint32_t first = (uint32_t)b->begin & (item->group->block_tokens - 1); /* 0, but in blocks of more than a tile */
-    struct part *part = item->parts[side];
 
-    for (uint32_t t = 0, i = 0; t < TOKENS; t += b->n, i++) {
-        if (!b->now[i])
-            continue;
-        part->tile = b->now[i] + here;
-        part->ahead = b->ahead[i] ? b->ahead[i] + there - part->tile : 0;
-        part->at = t;
-        part->first = first;
-        part->n = b->n;
-        part->quad = side == CPU_KEY ? 0 : first / 4;
-        part->n_quads = side == CPU_KEY ? kvtile_ceil(layout->inner, 4) : b->n / 4;
-        fetch(part->tile + part->ahead, layout->planes[0].at);
-        item->coded[side] |= UINT64_MAX >> (TOKENS - b->n) << t;
-        part++;
-    }
-    item->n_parts[side] = (uint32_t)(part - item->parts[side]);
+    return (struct side){.usable = plane->codes.usable,
+                         .here = cpu_tile_at(plane, item->args->layer, item->kv_head),
+                         .quads = side == CPU_KEY ? kvtile_ceil(plane->codes.layout.inner, 4) : 0};
 }
 
-void cpu_codes_begin(struct item *item, uint64_t begin, uint64_t seen)
+/* Entries [t, t + n) of the split, which lie in `block` from its entry `first` on, are a part. */
+static void add_part(struct item *item, uint32_t number, const struct side *side, const uint8_t *block, uint32_t t,
+                     uint32_t first, uint32_t n)
 {
-    uint32_t tokens = item->group->block_tokens; /* a power of two */
-    struct blocks b = {.begin = begin, .n = tokens < TOKENS ? tokens : TOKENS};
+    struct part *part = &item->parts[number][item->n_parts[number]++];
 
-    item->coded[CPU_KEY] = item->coded[CPU_VALUE] = 0;
-    item->n_parts[CPU_KEY] = item->n_parts[CPU_VALUE] = 0;
-    if (!packed_plane(item, CPU_KEY)->codes.usable && !packed_plane(item, CPU_VALUE)->codes.usable)
+    part->tile = block + side->here;
+    part->at = t;
+    part->first = first;
+    part->n = n;
+    part->quad = side->quads ? 0 : first / 4;
+    part->n_quads = side->quads ? side->quads : n / 4;
+    part->x = side->quads ? 0 : t;
+    item->coded[number][t / TOKENS] |= UINT64_MAX >> (TOKENS - n) << t % TOKENS;
+}
+
+void cpu_codes_begin(struct item *item)
+{
+    const struct side key = side_of(item, CPU_KEY), value = side_of(item, CPU_VALUE);
+    uint32_t tokens = item->group->block_tokens, n = tokens < TOKENS ? tokens : TOKENS; /* powers of two */
+
+    memset(item->coded, 0, sizeof item->coded);
+    memset(item->n_parts, 0, sizeof item->n_parts);
+    if (!key.usable && !value.usable)
         return;
-    find_blocks(item, seen, &b);
-    for (uint32_t side = 0; side < CPU_SIDES; side++)
-        if (packed_plane(item, side)->codes.usable)
-            add_parts(item, side, &b);
+    for (uint32_t t = item->tile * TOKENS; t < item->end_tile * TOKENS; t += n) {
+        uint64_t seen = item->seen[t / TOKENS] >> t % TOKENS & UINT64_MAX >> (TOKENS - n);
+        const uint8_t *block = seen ? packed_block(item, item->at + t) : NULL;
+        uint32_t first = (uint32_t)(item->at + t) & (tokens - 1);
+
+        if (block && key.usable)
+            add_part(item, CPU_KEY, &key, block, t, first, n);
+        if (block && value.usable)
+            add_part(item, CPU_VALUE, &value, block, t, first, n);
+    }
 }
 
 /* ---- Folding ------------------------------------------------------------------------------------------------------------- */
 
-enum { AHEAD = 2 };
+_Static_assert((int)SPLIT <= (int)FOLD_MAX && (int)TILES <= (int)FOLDS && (int)FOLDS <= (int)DIGIT_GROUPS,
+               "rows of digits hold a split, and some folds");
 
-/* What is folded waits for its scales, largest numbers and quotients one after the other: so some products are folded before
- * the first of them is taken. */
+/* What meets codes, some products at a time. */
 struct folding {
-    struct products p[AHEAD];
-    struct part part[AHEAD]; /* of a product's own */
-    struct scales s[AHEAD];
-    struct folded f[AHEAD];
-    uint32_t n;
+    struct fold folds[FOLDS];
+    struct term terms[FOLDS];
+    struct part parts[FOLDS]; /* of a term's own */
+    struct product products[FOLDS];
+    uint32_t n_folds, n_products;
+    struct folded to[FOLDS];
+    struct scale_room scales[FOLDS];
 };
 
-static void multiply_folded(struct folding *w, uint32_t n_q)
+size_t cpu_codes_scratch(void)
 {
-    for (uint32_t i = 0; i < w->n; i++)
-        cpu_codes_multiply(&w->p[i], n_q);
-    w->n = 0;
+    return sizeof(struct folding);
 }
 
-/* n_q rows of n numbers take up scales, for the next product. */
-static void fold(struct folding *w, uint32_t n_q, struct lines rows, size_t n, const struct scales *s)
+static struct folding *begin_folding(struct item *item)
 {
-    cpu_codes_fold(n_q, rows, n, s, &w->f[w->n], &w->p[w->n]);
-    if (++w->n == AHEAD)
-        multiply_folded(w, n_q);
+    item->folding->n_folds = item->folding->n_products = 0;
+    return item->folding;
+}
+
+/* Takes up what waits; rows of n_q numbers are `stride` apart. */
+static void end_folding(struct folding *w, const struct cpu_codes *codes, uint32_t n_q, size_t stride)
+{
+    cpu_codes_fold(codes, n_q, stride, w->folds, w->n_folds);
+    for (uint32_t i = 0; i < w->n_products; i++)
+        cpu_codes_multiply(&w->products[i], n_q);
+    w->n_folds = w->n_products = 0;
+}
+
+/* A new fold of n numbers x, as group `group` from `at` on of what meets the codes of product number `to`. */
+static struct fold *add_fold(struct folding *w, const float *x, uint32_t n, uint32_t to, uint32_t group, uint32_t at,
+                             struct span ahead)
+{
+    struct fold *fold = &w->folds[w->n_folds++];
+
+    fold->x = x;
+    fold->n = n;
+    fold->group = group;
+    fold->at = at;
+    fold->digits = w->to[to].digits;
+    fold->numbers = w->to[to].numbers;
+    fold->ahead = ahead;
+    return fold;
+}
+
+/* A new product of what is folded with some terms; its place among outputs is the caller's. */
+static struct product *add_product(struct folding *w, const struct cpu_codes *codes, const struct term *terms, uint32_t n_terms)
+{
+    struct product *p = &w->products[w->n_products];
+    const struct folded *folded = &w->to[w->n_products++];
+
+    p->codes = codes;
+    p->terms = terms;
+    p->n_terms = n_terms;
+    p->digits = folded->digits;
+    p->numbers.x = folded->numbers;
+    p->numbers.stride = FOLD_MAX;
+    return p;
+}
+
+/* Codes of the outer indices [outer, outer + n_lanes); sums go to out, or are added. */
+static void place_product(struct product *p, uint32_t outer, uint32_t n_lanes, float *out, size_t out_stride, bool add)
+{
+    p->outer = outer;
+    p->n_lanes = n_lanes;
+    p->out = out;
+    p->out_stride = out_stride;
+    p->add = add;
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------------------------------------- */
 
 /* A scale for each dim: queries take them up, anew for each group of entries. */
-static void score_folded(const struct cpu_codes *codes, const struct part *part, uint32_t n_q, struct lines q, float *scores,
-                         struct folding *w)
+static void score_folded(struct item *item, const struct cpu_codes *codes, uint32_t n_q, struct lines q, float *scores)
 {
-    uint32_t dims = codes->layout.inner, end = part->first + part->n;
+    struct folding *w = begin_folding(item);
+    uint32_t dims = codes->layout.inner;
 
-    for (uint32_t at = part->first, n; at < end; at += n) {
-        n = in_group(at, end, codes->group_tokens);
-        w->p[w->n] = (struct products){.codes = codes,
-                                       .parts = part,
-                                       .n_parts = 1,
-                                       .outer = at,
-                                       .n_lanes = n,
-                                       .out = scores + part->at + at - part->first,
-                                       .out_stride = TOKENS};
-        cpu_codes_dim_scales(codes, part->tile, at, dims, (float)codes->passes[0].zero, &w->s[w->n]);
-        fold(w, n_q, q, steps(dims), &w->s[w->n]);
-    }
+    for (const struct part *part = item->parts[CPU_KEY], *last = part + item->n_parts[CPU_KEY]; part < last; part++)
+        for (uint32_t at = part->first, end = at + part->n, n; at < end; at += n) {
+            uint32_t i = w->n_products;
+
+            n = in_group(at, end, codes->group_tokens);
+            cpu_codes_dim_scales(codes, part->tile, at, dims,
+                                 add_fold(w, q.x, (uint32_t)steps(dims), i, 0, 0, take_ahead(&item->ahead, n, AHEAD_SCORES)),
+                                 &w->scales[i]);
+            w->terms[i] = (struct term){.parts = part, .n_parts = 1};
+            place_product(add_product(w, codes, &w->terms[i], 1), at, n, scores + part->at + at - part->first, SPLIT, false);
+            if (w->n_products == FOLDS)
+                end_folding(w, codes, n_q, q.stride);
+        }
+    end_folding(w, codes, n_q, q.stride);
 }
 
 /* A scale for each entry and group of dims; the queries' digits are there, from query `first` on. */
-static void score_by_entry(const struct cpu_codes *codes, const struct part *part, uint32_t first, uint32_t n_q, struct lines q,
-                           const struct digit_row *digits, float *scores)
+static void score_by_entry(struct item *item, const struct cpu_codes *codes, uint32_t first, uint32_t n_q, struct lines q,
+                           float *scores)
 {
-    const uint8_t *scales = part->tile + part->first * codes->scale_bytes;
-    struct products p = {.codes = codes,
-                         .parts = part,
-                         .n_parts = 1,
-                         .outer = part->first,
-                         .n_lanes = part->n,
-                         .group_quads = (codes->group_dims + 3) / 4,
-                         .numbers = q,
-                         .digits = digits + first,
-                         .lane_scales = scales,
-                         .lane_minima = codes->layout.min_at ? scales + codes->layout.min_at : NULL,
-                         .lane_stride = codes->layout.outer * codes->scale_bytes,
-                         .lane_type = codes->scale_type,
-                         .out = scores + part->at,
-                         .out_stride = TOKENS};
+    uint32_t dims = codes->layout.inner, n_groups = kvtile_ceil(dims, codes->group_dims);
+    size_t group_bytes = codes->layout.outer * codes->scale_bytes;
+    struct part parts[DIGIT_GROUPS];
+    struct term terms[DIGIT_GROUPS];
+    struct product p = {.codes = codes,
+                        .terms = terms,
+                        .n_terms = n_groups,
+                        .lane_type = codes->scale_type,
+                        .digits = item->digits + first,
+                        .numbers = q,
+                        .out_stride = SPLIT};
 
-    cpu_codes_multiply(&p, n_q);
+    for (uint32_t g = 0, dim = 0; g < n_groups; g++, dim += codes->group_dims) {
+        parts[g] = (struct part){.quad = dim / 4, .n_quads = kvtile_ceil(in_group(dim, dims, codes->group_dims), 4), .x = dim};
+        terms[g] = (struct term){.parts = &parts[g], .n_parts = 1, .group = g};
+    }
+    for (uint32_t k = 0; k < item->n_parts[CPU_KEY]; k++) {
+        const struct part *part = &item->parts[CPU_KEY][k];
+        const uint8_t *scales = part->tile + part->first * codes->scale_bytes;
+
+        for (uint32_t g = 0; g < n_groups; g++, scales += group_bytes) {
+            parts[g].tile = part->tile;
+            terms[g].scales = scales;
+            terms[g].minima = codes->layout.min_at ? scales + codes->layout.min_at : NULL;
+        }
+        terms[0].ahead = take_ahead(&item->ahead, part->n, AHEAD_SCORES);
+        p.outer = part->first;
+        p.n_lanes = part->n;
+        p.out = scores + part->at;
+        cpu_codes_multiply(&p, n_q);
+    }
 }
 
 /* ---- Values -------------------------------------------------------------------------------------------------------------- */
 
-/* The weights of the parts' entries, where these are not all of the tile, one part behind the other. */
-static struct lines weights_of(const struct part *parts, uint32_t n_parts, uint32_t n_q, const float *weights, float *room)
+/* The parts of each tile are a term. */
+static uint32_t terms_of_tiles(const struct item *item, struct term terms[TILES])
 {
-    float *out = room;
+    const struct part *part = item->parts[CPU_VALUE], *end = part + item->n_parts[CPU_VALUE];
+    uint32_t n = 0;
 
-    for (const struct part *part = parts; part < parts + n_parts; out += part++->n)
-        for (uint32_t i = 0; i < n_q; i++)
-            memcpy(out + i * TOKENS, weights + i * TOKENS + part->at, part->n * sizeof *out);
-    return (struct lines){room, TOKENS};
+    for (; part < end; part += terms[n++].n_parts) {
+        const struct part *next = part + 1;
+
+        while (next < end && next->at / TOKENS == part->at / TOKENS)
+            next++;
+        terms[n] = (struct term){.parts = part, .n_parts = (uint32_t)(next - part), .group = part->at / TOKENS};
+    }
+    return n;
 }
 
-/* A scale for each entry and group of dims: the weights take them up. */
-static void add_folded(const struct item *item, const struct cpu_codes *codes, uint32_t n_q, const float *weights, float *out,
-                       struct folding *w)
+/* A scale for each entry and group of dims: the weights take them up, tile by tile. */
+static void add_folded(struct item *item, const struct cpu_codes *codes, uint32_t n_q, const float *weights, float *out)
 {
-    const struct part *parts = item->parts[CPU_VALUE];
-    uint32_t n_parts = item->n_parts[CPU_VALUE], n = 0;
-    struct lines rows = {weights, TOKENS};
-    float room[BLOCK * TOKENS];
+    struct folding *w = begin_folding(item);
+    struct term tiles[TILES];
+    uint32_t n_tiles = terms_of_tiles(item, tiles), n_groups = kvtile_ceil(codes->layout.outer, codes->group_dims);
 
-    for (uint32_t i = 0; i < n_parts; i++)
-        n += parts[i].n;
-    if (n < TOKENS)
-        rows = weights_of(parts, n_parts, n_q, weights, room);
     for (uint32_t dim = 0, dims; dim < codes->layout.outer; dim += dims) {
+        struct term *terms = &w->terms[w->n_folds];
+        uint32_t i = w->n_products;
+
         dims = in_group(dim, codes->layout.outer, codes->group_dims);
-        w->p[w->n] = (struct products){.codes = codes,
-                                       .parts = parts,
-                                       .n_parts = n_parts,
-                                       .outer = dim,
-                                       .n_lanes = dims,
-                                       .add = true,
-                                       .out = out + dim,
-                                       .out_stride = item->dv};
-        cpu_codes_entry_scales(codes, parts, n_parts, dim, &w->s[w->n]);
-        fold(w, n_q, rows, n, &w->s[w->n]);
+        for (uint32_t k = 0; k < n_tiles; k++) {
+            uint32_t at = tiles[k].group * TOKENS;
+            struct scale_room *room = &w->scales[w->n_folds];
+            struct fold *fold = add_fold(w, weights + at, TOKENS, i, tiles[k].group, at,
+                                         take_ahead(&item->ahead, TOKENS / n_groups, AHEAD_FOLD));
+
+            cpu_codes_entry_scales(codes, tiles[k].parts, tiles[k].n_parts, dim, fold, room);
+            terms[k] = tiles[k];
+            terms[k].ahead = take_ahead(&item->ahead, TOKENS / n_groups, AHEAD_VALUES);
+        }
+        place_product(add_product(w, codes, terms, n_tiles), dim, dims, out + dim, item->out_stride, true);
+        if (w->n_folds + TILES > FOLDS)
+            end_folding(w, codes, n_q, SPLIT);
     }
+    end_folding(w, codes, n_q, SPLIT);
+}
+
+/* Some groups of entries, which wait. */
+static void add_groups(struct folding *w, const struct cpu_codes *codes, uint32_t n_q, float *out, size_t out_stride)
+{
+    struct product *p = add_product(w, codes, w->terms, w->n_folds);
+
+    p->lane_type = SOQ_DTYPE_F32;
+    place_product(p, 0, codes->layout.outer, out, out_stride, true);
+    end_folding(w, codes, n_q, SPLIT);
 }
 
 /* A scale for each dim and group of entries. */
-static void add_by_dim(const struct item *item, const struct cpu_codes *codes, const struct part *part, uint32_t n_q,
-                       const float *weights, float *out, struct folding *w)
+static void add_by_dim(struct item *item, const struct cpu_codes *codes, uint32_t n_q, const float *weights, float *out)
 {
-    uint32_t dims = codes->layout.outer, end = part->first + part->n;
+    struct folding *w = begin_folding(item);
 
-    for (uint32_t t = part->first, n; t < end; t += n) {
-        struct lines some = {weights + part->at + t - part->first, TOKENS};
-        struct scales *s = &w->s[w->n];
+    for (const struct part *part = item->parts[CPU_VALUE], *last = part + item->n_parts[CPU_VALUE]; part < last; part++)
+        for (uint32_t t = part->first, end = t + part->n, n; t < end; t += n) {
+            uint32_t i = w->n_folds, at = part->at + t - part->first;
 
-        n = in_group(t, end, codes->group_tokens);
-        w->part[w->n] = *part;
-        w->part[w->n].quad = t / 4;
-        w->part[w->n].n_quads = n / 4;
-        w->p[w->n] = (struct products){.codes = codes,
-                                       .parts = &w->part[w->n],
-                                       .n_parts = 1,
-                                       .n_lanes = dims,
-                                       .lane_scales = (const uint8_t *)s->scale,
-                                       .lane_minima = codes->layout.min_at ? (const uint8_t *)s->minimum : NULL,
-                                       .lane_type = SOQ_DTYPE_F32,
-                                       .add = true,
-                                       .out = out,
-                                       .out_stride = item->dv};
-        cpu_codes_dim_scales(codes, part->tile, t, dims, 0.0f, s);
-        fold(w, n_q, some, n, &cpu_codes_ones);
-    }
+            n = in_group(t, end, codes->group_tokens);
+            cpu_codes_load_dim_scales(codes, part->tile, t, codes->layout.outer, &w->scales[i]);
+            w->parts[i] = *part;
+            w->parts[i].quad = t / 4;
+            w->parts[i].n_quads = n / 4;
+            w->parts[i].x = at;
+            w->terms[i] = (struct term){&w->parts[i],
+                                        1,
+                                        i,
+                                        (const uint8_t *)w->scales[i].scale,
+                                        codes->layout.min_at ? (const uint8_t *)w->scales[i].minimum : NULL,
+                                        take_ahead(&item->ahead, n, AHEAD_VALUES)};
+            cpu_codes_ones(add_fold(w, weights + at, n, 0, i, at, take_ahead(&item->ahead, n, AHEAD_FOLD)));
+            if (w->n_folds == FOLDS)
+                add_groups(w, codes, n_q, out, item->out_stride);
+        }
+    if (w->n_folds)
+        add_groups(w, codes, n_q, out, item->out_stride);
 }
 
 /* ---- Items --------------------------------------------------------------------------------------------------------------- */
@@ -241,11 +312,17 @@ static void round_queries(const struct cpu_codes *codes, const struct item *item
 
     for (uint32_t i = 0; i < item->n; i += BLOCK)
         for (uint32_t k = 0, g = 0, n; k < dims; k += n, g++) {
-            struct lines rows = {item->coded_q + i * item->coded_q_stride + k, item->coded_q_stride};
+            struct fold fold;
 
             n = in_group(k, dims, codes->group_dims);
-            cpu_codes_round(codes, item->n - i < BLOCK ? item->n - i : BLOCK, rows, steps(n), &cpu_codes_ones, g, k,
-                            item->digits + i);
+            fold.x = item->coded_q + i * item->coded_q_stride + k;
+            fold.n = (uint32_t)steps(n);
+            fold.group = g;
+            fold.at = k;
+            fold.digits = item->digits + i;
+            fold.ahead = (struct span){NULL, 0};
+            cpu_codes_ones(&fold);
+            cpu_codes_fold(codes, item->n - i < BLOCK ? item->n - i : BLOCK, item->coded_q_stride, &fold, 1);
         }
 }
 
@@ -272,33 +349,26 @@ void cpu_codes_score(struct item *item, const float *q, uint32_t first, uint32_t
 {
     const struct cpu_codes *codes = &packed_plane(item, CPU_KEY)->codes;
     struct lines rows = {item->coded_q + first * item->coded_q_stride, item->coded_q_stride};
-    struct folding w;
 
-    w.n = 0;
+    if (!item->n_parts[CPU_KEY])
+        return;
     if (item->coded_from != q)
         prepare_queries(item, q);
-    for (uint32_t k = 0; k < item->n_parts[CPU_KEY]; k++) {
-        const struct part *part = &item->parts[CPU_KEY][k];
-
-        if (codes->folded)
-            score_folded(codes, part, n_q, rows, scores, &w);
-        else
-            score_by_entry(codes, part, first, n_q, rows, item->digits, scores);
-    }
-    multiply_folded(&w, n_q);
+    if (codes->folded)
+        score_folded(item, codes, n_q, rows, scores);
+    else
+        score_by_entry(item, codes, first, n_q, rows, scores);
 }
 
 void cpu_codes_add(struct item *item, uint32_t first, uint32_t n_q, const float *weights)
 {
     const struct cpu_codes *codes = &packed_plane(item, CPU_VALUE)->codes;
-    float *out = item->part.coded + first * item->dv;
-    struct folding w;
+    float *out = item->part.out + first * item->out_stride + item->coded_out;
 
-    w.n = 0;
+    if (!item->n_parts[CPU_VALUE])
+        return;
     if (codes->folded)
-        add_folded(item, codes, n_q, weights, out, &w);
+        add_folded(item, codes, n_q, weights, out);
     else
-        for (uint32_t k = 0; k < item->n_parts[CPU_VALUE]; k++)
-            add_by_dim(item, codes, &item->parts[CPU_VALUE][k], n_q, weights, out, &w);
-    multiply_folded(&w, n_q);
+        add_by_dim(item, codes, n_q, weights, out);
 }

@@ -8,17 +8,22 @@ static size_t padded(uint32_t width)
 
 /* ---- Scratch ------------------------------------------------------------------------------------------------------------- */
 
-/* Decoded tiles of both sides. */
+/* A decoded tile of a side, where packed ones must be decoded. */
 static size_t decoded_floats(const struct cpu_group *group, uint32_t side)
 {
+    const struct cpu_plane *plane = &group->classes[CPU_PACKED].planes[side];
+
+    if (!group->classes[CPU_PACKED].block_bytes || plane->format.kind == SOQ_FORMAT_PLAIN || plane->codes.usable)
+        return 0;
     return (size_t)group->block_tokens * group->classes[CPU_PLAIN].planes[side].width;
 }
 
-static bool rotates_values(const struct cpu_group *group)
+/* Sums of values that are stored rotated are kept apart from the others. */
+static size_t coded_out(const struct cpu_group *group)
 {
     const struct cpu_plane *plane = &group->classes[CPU_PACKED].planes[CPU_VALUE];
 
-    return plane->codes.usable && plane->format.rotation;
+    return plane->codes.usable && plane->format.rotation ? padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width) : 0;
 }
 
 static size_t coded_stride(const struct cpu_group *group)
@@ -26,23 +31,44 @@ static size_t coded_stride(const struct cpu_group *group)
     return ((size_t)group->classes[CPU_PLAIN].planes[CPU_KEY].width + CODES_STEP - 1) / CODES_STEP * CODES_STEP;
 }
 
-/* What packed tiles that are computed on as they are need: queries, also in digits, and sums of rotated values. */
-static size_t coded_floats(const struct cpu_group *group)
+static size_t most(size_t a, size_t b)
 {
-    size_t stride = coded_stride(group), dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
+    return a > b ? a : b;
+}
 
-    if (!group->classes[CPU_PACKED].block_bytes)
-        return 0;
-    return QUERIES * (stride + dv + sizeof(struct digit_row) / sizeof(float));
+/* What an item keeps from split to split: queries, as they are, turned, and rotated and in digits for packed tiles that are
+ * computed on as they are; sums; decoded tiles. */
+static size_t own_floats(const struct cpu_group *group)
+{
+    size_t dk = group->classes[CPU_PLAIN].planes[CPU_KEY].width;
+    size_t dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
+    size_t coded = group->classes[CPU_PACKED].block_bytes ? coded_stride(group) + sizeof(struct digit_row) / sizeof(float) : 0;
+
+    return QUERIES * (2 * dk + dv + coded_out(group) + coded) + decoded_floats(group, CPU_KEY) +
+           decoded_floats(group, CPU_VALUE);
+}
+
+/* What is of the split in hand: keys and values of a tile, scores, sums; and what meets the codes of packed tiles. */
+static size_t split_floats(const struct cpu_group *group)
+{
+    size_t dk = group->classes[CPU_PLAIN].planes[CPU_KEY].width;
+    size_t dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
+    size_t coded = group->classes[CPU_PACKED].block_bytes ? cpu_codes_scratch() / sizeof(float) : 0;
+
+    return TOKENS * (dk + dv) + ROWS * most(dk, dv) + QUERIES * (SPLIT + dv + coded_out(group)) + coded;
+}
+
+/* Items that are worked on at once. */
+static size_t items_of(const struct cpu_group *group)
+{
+    uint32_t heads = group->classes[CPU_PLAIN].planes[CPU_KEY].heads;
+
+    return heads < HEADS ? heads : HEADS;
 }
 
 static size_t scratch_floats(const struct cpu_group *group)
 {
-    size_t dk = group->classes[CPU_PLAIN].planes[CPU_KEY].width;
-    size_t dv = padded(group->classes[CPU_PLAIN].planes[CPU_VALUE].width);
-
-    return 2 * QUERIES * dk + TOKENS * dk + TOKENS * dv + QUERIES * TOKENS + 2 * QUERIES * dv + ROWS * (dk > dv ? dk : dv) +
-           decoded_floats(group, CPU_KEY) + decoded_floats(group, CPU_VALUE) + coded_floats(group);
+    return split_floats(group) + items_of(group) * own_floats(group);
 }
 
 uint64_t cpu_attention_scratch(const struct cpu_group *group)
@@ -65,10 +91,10 @@ static uint64_t slots_of(const struct cpu_group *group, const struct soq_step *s
         last = end > last ? end : last;
         n++;
     }
-    return n ? ((last + TOKENS - 1) / TOKENS - first / TOKENS) * n : 0;
+    return n ? ((last + SPLIT - 1) / SPLIT - first / SPLIT) * n : 0;
 }
 
-enum { SLOT_BYTES = (TOKENS + 1) * sizeof(float) }; /* of one query */
+enum { SLOT_BYTES = (SPLIT + 1) * sizeof(float) }; /* of one query */
 
 uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct soq_step *step)
 {
@@ -82,44 +108,45 @@ uint64_t cpu_attention_mass_scratch(const struct cpu_group *group, const struct 
     return cpu_attention_scratch(group) + (most * SLOT_BYTES > STORE_BYTES ? most * SLOT_BYTES : STORE_BYTES);
 }
 
-/* Lays out coded_floats() from p on. */
-static void prepare_coded(struct item *item, float *p)
+static float *take(float **p, size_t floats)
 {
-    size_t stride = coded_stride(item->group);
+    float *taken = *p;
 
-    item->part.coded = item->part.out;
-    item->whole.coded = NULL;
-    if (!item->group->classes[CPU_PACKED].block_bytes)
-        return;
-    item->coded_q = p;
-    item->coded_q_stride = stride;
-    p += QUERIES * stride;
-    item->part.coded = rotates_values(item->group) ? p : item->part.out;
-    item->digits = (struct digit_row *)(p + QUERIES * item->dv);
+    *p += floats;
+    return taken;
 }
 
 void cpu_item_prepare(struct item *item, struct cpu *cpu, const struct soq_attention_args *args,
-                      const struct cpu_thread *thread)
+                      const struct cpu_thread *thread, uint32_t index)
 {
+    const struct cpu_group *group = (const struct cpu_group *)(uintptr_t)args->group;
+    float *p = (float *)thread->scratch;
+
     item->cpu = cpu;
     item->args = args;
-    item->group = (const struct cpu_group *)(uintptr_t)args->group;
+    item->group = group;
     item->step = cpu->step;
     item->ratio = args->n_heads / args->n_kv_heads;
     item->dk = args->head_dim_k;
     item->dv = padded(args->head_dim_v);
-    item->k = (float *)thread->scratch;
-    item->v = item->k + TOKENS * item->dk;
-    item->scores = item->v + TOKENS * item->dv;
-    item->part.out = item->scores + QUERIES * TOKENS;
-    item->whole.out = item->part.out + QUERIES * item->dv;
-    item->q = item->whole.out + QUERIES * item->dv;
-    item->turned = item->q + QUERIES * item->dk;
-    item->lines = item->turned + QUERIES * item->dk;
-    item->decoded[CPU_KEY] = item->lines + ROWS * (item->dk > item->dv ? item->dk : item->dv);
-    item->decoded[CPU_VALUE] = item->decoded[CPU_KEY] + decoded_floats(item->group, CPU_KEY);
-    prepare_coded(item, item->decoded[CPU_VALUE] + decoded_floats(item->group, CPU_VALUE));
-    item->room = item->k + scratch_floats(item->group);
+    item->coded_out = coded_out(group);
+    item->out_stride = item->dv + item->coded_out;
+    item->room = p + scratch_floats(group);
+    item->k = take(&p, TOKENS * item->dk);
+    item->v = take(&p, TOKENS * item->dv);
+    item->lines = take(&p, ROWS * most(item->dk, item->dv));
+    item->scores = take(&p, QUERIES * SPLIT);
+    item->part.out = take(&p, QUERIES * item->out_stride);
+    item->folding = group->classes[CPU_PACKED].block_bytes ? (struct folding *)p : NULL;
+    p = (float *)thread->scratch + split_floats(group) + index * own_floats(group);
+    item->q = take(&p, QUERIES * item->dk);
+    item->turned = take(&p, QUERIES * item->dk);
+    item->whole.out = take(&p, QUERIES * item->out_stride);
+    item->decoded[CPU_KEY] = take(&p, decoded_floats(group, CPU_KEY));
+    item->decoded[CPU_VALUE] = take(&p, decoded_floats(group, CPU_VALUE));
+    item->coded_q_stride = coded_stride(group);
+    item->coded_q = take(&p, QUERIES * item->coded_q_stride);
+    item->digits = (struct digit_row *)p;
 }
 
 /* ---- Queries ------------------------------------------------------------------------------------------------------------- */
@@ -233,29 +260,47 @@ static uint64_t range_bits(int64_t first, int64_t last, int64_t begin)
     return a < b ? UINT64_MAX << a & UINT64_MAX >> (TOKENS - b) : 0;
 }
 
-uint64_t cpu_item_masks(struct item *item, uint32_t segment, uint64_t begin)
+/* The tiles of the split where a row sees something of the segments of a class. */
+static void masks_of_row(const struct item *item, uint32_t segment, const struct soq_step_row *row, uint64_t masks[TILES])
+{
+    memset(masks, 0, TILES * sizeof *masks);
+    for (uint32_t s = segment; s < item->end_segment; s++) {
+        const struct soq_step_segment *other = segment_at(item, s);
+        struct sight sight;
+
+        if (!holds(item, other) || !same_class(other, segment_at(item, segment)))
+            continue;
+        sight = sight_of(item, other, row);
+        for (uint32_t tile = item->tile; tile < item->end_tile; tile++) {
+            int64_t begin = (int64_t)item->at + tile * TOKENS;
+
+            masks[tile] |= range_bits(sight.from, sight.last, begin) | range_bits(other->first_entry, sight.sinks, begin);
+        }
+    }
+}
+
+bool cpu_item_masks(struct item *item, uint32_t segment)
 {
     uint64_t any = 0;
 
+    memset(item->seen, 0, sizeof item->seen);
     for (uint32_t i = 0; i < item->n; i++) {
-        const struct soq_step_row *row = item->rows[i];
-
-        if (i && row == item->rows[i - 1]) {
-            item->masks[i] = item->masks[i - 1];
-            continue;
-        }
-        item->masks[i] = 0;
-        for (uint32_t s = segment; s < item->end_segment; s++) {
-            struct sight sight;
-
-            if (!holds(item, segment_at(item, s)) || !same_class(segment_at(item, s), segment_at(item, segment)))
-                continue;
-            sight = sight_of(item, segment_at(item, s), row);
-            item->masks[i] |= range_bits(sight.from, sight.last, (int64_t)begin) |
-                              range_bits(segment_at(item, s)->first_entry, sight.sinks, (int64_t)begin);
-        }
-        any |= item->masks[i];
+        if (i && item->rows[i] == item->rows[i - 1])
+            memcpy(item->masks[i], item->masks[i - 1], sizeof item->masks[i]);
+        else
+            masks_of_row(item, segment, item->rows[i], item->masks[i]);
+        for (uint32_t tile = 0; tile < TILES; tile++)
+            any |= item->seen[tile] |= item->masks[i][tile];
     }
+    return any;
+}
+
+bool cpu_item_sees(const struct item *item, uint32_t i)
+{
+    uint64_t any = 0;
+
+    for (uint32_t tile = 0; tile < TILES; tile++)
+        any |= item->masks[i][tile];
     return any;
 }
 
@@ -309,19 +354,37 @@ bool cpu_item_select(struct item *item, uint64_t number)
     return false;
 }
 
-/* ---- The store of weights ------------------------------------------------------------------------------------------------ */
+/* ---- Splits -------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t tiles_of(const struct item *item)
+uint64_t cpu_item_first_split(const struct item *item)
 {
-    return (item->end + TOKENS - 1) / TOKENS - item->begin / TOKENS;
+    return item->begin / SPLIT;
 }
+
+uint64_t cpu_item_end_split(const struct item *item)
+{
+    return (item->end + SPLIT - 1) / SPLIT;
+}
+
+void cpu_item_begin_split(struct item *item, uint64_t split)
+{
+    uint64_t at = split * SPLIT;
+
+    item->at = at;
+    item->tile = item->begin > at ? (uint32_t)(item->begin - at) / TOKENS : 0;
+    item->end_tile = item->end < at + SPLIT ? (uint32_t)(item->end - at + TOKENS - 1) / TOKENS : TILES;
+}
+
+/* ---- The store of weights ------------------------------------------------------------------------------------------------ */
 
 uint64_t cpu_item_store_floats(const struct item *item)
 {
-    return item->mass ? tiles_of(item) * item->classes * item->n * (TOKENS + 1) : 0;
+    uint64_t splits = cpu_item_end_split(item) - cpu_item_first_split(item);
+
+    return item->mass ? splits * item->classes * item->n * (SPLIT + 1) : 0;
 }
 
-float *cpu_item_slot(const struct item *item, uint64_t tile, uint32_t class)
+float *cpu_item_slot(const struct item *item, uint64_t split, uint32_t class)
 {
-    return item->store + ((tile - item->begin / TOKENS) * item->classes + class) * item->n * (TOKENS + 1);
+    return item->store + ((split - cpu_item_first_split(item)) * item->classes + class) * item->n * (SPLIT + 1);
 }

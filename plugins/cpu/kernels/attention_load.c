@@ -25,7 +25,14 @@ void cpu_item_load(struct item *item)
 
 /* ---- Rows ---------------------------------------------------------------------------------------------------------------- */
 
-const uint8_t *cpu_item_tile(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out)
+/* ROWS entries next to each other: F16 or F32 [ROWS][width]. */
+struct rows {
+    const uint8_t *at;
+    uint32_t dtype;
+};
+
+/* The tile with an entry, and its plane; NULL: its block is not there. */
+static const uint8_t *tile_of(const struct item *item, uint32_t side, uint64_t entry, const struct cpu_plane **plane_out)
 {
     uint32_t index = (uint32_t)(entry >> __builtin_ctz(item->group->block_tokens)); /* a power of two */
     soq_block_ref ref = cpu_block_ref(item->group, item->seq->slot, index);
@@ -59,7 +66,7 @@ static const uint8_t *plain_row(const struct item *item, const uint8_t *tile, co
 static struct rows rows_at(struct item *item, uint32_t side, uint64_t entry)
 {
     const struct cpu_plane *plane;
-    const uint8_t *tile = cpu_item_tile(item, side, entry, &plane);
+    const uint8_t *tile = tile_of(item, side, entry, &plane);
 
     if (!tile)
         return (struct rows){0};
@@ -68,7 +75,8 @@ static struct rows rows_at(struct item *item, uint32_t side, uint64_t entry)
     return (struct rows){plain_row(item, tile, plane, entry), plane->format.dtype};
 }
 
-struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen)
+/* Those from `entry` on: where they are, or widened copies of those that are in `seen`; others may be anything. */
+static struct rows find_rows(struct item *item, uint32_t side, uint64_t entry, uint64_t seen)
 {
     uint32_t tokens = item->group->block_tokens, width = item->group->classes[CPU_PLAIN].planes[side].width;
     struct rows rows;
@@ -88,36 +96,6 @@ struct rows cpu_item_rows(struct item *item, uint32_t side, uint64_t entry, uint
     return (struct rows){(const uint8_t *)item->lines, SOQ_DTYPE_F32};
 }
 
-const uint8_t *cpu_item_rows_ahead(const struct item *item, uint32_t side, uint32_t t, const uint8_t *rows)
-{
-    uint64_t entry = item->ahead_at + t;
-    const struct cpu_plane *plane;
-    const uint8_t *tile;
-
-    if (!item->ahead || entry >= item->ahead->end || item->group->block_tokens < ROWS)
-        return rows;
-    tile = cpu_item_tile(item->ahead, side, entry, &plane);
-    if (!tile || plane->format.kind != SOQ_FORMAT_PLAIN)
-        return rows;
-    return plain_row(item, tile, plane, entry);
-}
-
-void cpu_item_fetch(const struct item *item, uint64_t begin)
-{
-    uint32_t tokens = item->group->block_tokens, each = tokens < TOKENS ? tokens : TOKENS;
-    uint64_t end = begin + TOKENS < item->end ? begin + TOKENS : item->end;
-
-    for (uint32_t side = 0; side < CPU_SIDES; side++)
-        for (uint64_t entry = begin, n; entry < end; entry += n) {
-            const struct cpu_plane *plane;
-            const uint8_t *tile = cpu_item_tile(item, side, entry, &plane);
-
-            n = each < end - entry ? each : end - entry;
-            if (tile && plane->format.kind == SOQ_FORMAT_PLAIN)
-                fetch(plain_row(item, tile, plane, entry), n * plane->width * cpu_number_bytes(plane->format.dtype));
-        }
-}
-
 /* Where the F16 entries of the tile at entry `begin` lie, ROWS by ROWS; NULL: nowhere, or as something else. */
 static void find_halves(const struct item *item, uint32_t side, uint64_t begin, uint64_t seen, const uint8_t **rows_out)
 {
@@ -125,7 +103,7 @@ static void find_halves(const struct item *item, uint32_t side, uint64_t begin, 
 
     for (uint32_t t = 0; t < TOKENS; t += each) {
         const struct cpu_plane *plane;
-        const uint8_t *tile = seen >> t & UINT64_MAX >> (TOKENS - each) ? cpu_item_tile(item, side, begin + t, &plane) : NULL;
+        const uint8_t *tile = seen >> t & UINT64_MAX >> (TOKENS - each) ? tile_of(item, side, begin + t, &plane) : NULL;
         bool halves = tile && plane->format.kind == SOQ_FORMAT_PLAIN && plane->format.dtype == SOQ_DTYPE_F16;
 
         for (uint32_t i = t; i < t + each; i += ROWS)
@@ -133,35 +111,22 @@ static void find_halves(const struct item *item, uint32_t side, uint64_t begin, 
     }
 }
 
-/* Bits of entries from `begin` on that may be seen. */
-static uint64_t before_end(const struct item *item, uint64_t begin)
-{
-    uint64_t n = item->end > begin ? item->end - begin : 0;
-
-    return n >= TOKENS ? UINT64_MAX : (UINT64_C(1) << n) - 1;
-}
-
 uint64_t cpu_item_places(struct item *item, uint32_t side, uint64_t begin, uint64_t seen)
 {
-    const uint8_t *rows[TOKENS / ROWS], *ahead[TOKENS / ROWS] = {NULL};
     uint64_t halves = 0;
 
     if (item->group->block_tokens < ROWS || !seen)
         return 0;
-    find_halves(item, side, begin, seen, rows);
-    if (item->ahead)
-        find_halves(item->ahead, side, item->ahead_at, before_end(item->ahead, item->ahead_at), ahead);
-    for (uint32_t i = 0; i < TOKENS / ROWS; i++) {
-        item->places[side][i] = (struct place){rows[i], ahead[i] ? ahead[i] : rows[i]};
-        halves |= rows[i] ? UINT64_C(0xffff) << i * ROWS : 0;
-    }
+    find_halves(item, side, begin, seen, item->places[side]);
+    for (uint32_t i = 0; i < TOKENS / ROWS; i++)
+        halves |= item->places[side][i] ? UINT64_C(0xffff) << i * ROWS : 0;
     return halves & seen;
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------------------------------------- */
 
 /* out[d][TOKENS] = columns of ROWS rows. */
-static void transpose_f16(const uint8_t *rows, const uint8_t *ahead, size_t width, float *out)
+static void transpose_f16(const uint8_t *rows, size_t width, float *out)
 {
     size_t d = 0;
 
@@ -169,7 +134,6 @@ static void transpose_f16(const uint8_t *rows, const uint8_t *ahead, size_t widt
         column16 columns[8];
 
         column16_load8(rows + d * 2, width * 2, columns);
-        fetch(ahead + d * 2 * ROWS, 8 * 2 * ROWS);
         for (uint32_t i = 0; i < 8; i++)
             for (uint32_t part = 0; part < ROWS / CPU_LANES; part++)
                 vf_store(out + (d + i) * TOKENS + part * CPU_LANES, column16_part(&columns[i], part));
@@ -199,11 +163,12 @@ void cpu_item_load_keys(struct item *item, uint64_t begin, uint64_t seen)
 
         if (!(seen >> t & 0xffff))
             continue;
-        rows = cpu_item_rows(item, CPU_KEY, begin + t, seen >> t);
+        fetch(take_ahead(&item->ahead, ROWS, AHEAD_PLAIN));
+        rows = find_rows(item, CPU_KEY, begin + t, seen >> t);
         if (rows.dtype == SOQ_DTYPE_F32)
             transpose_f32(rows.at, item->dk, item->k + t);
         else
-            transpose_f16(rows.at, cpu_item_rows_ahead(item, CPU_KEY, t, rows.at), item->dk, item->k + t);
+            transpose_f16(rows.at, item->dk, item->k + t);
     }
 }
 
@@ -214,19 +179,17 @@ void cpu_item_load_values(struct item *item, uint64_t begin, uint64_t seen)
     uint32_t width = item->args->head_dim_v;
 
     for (uint32_t t = 0; t < TOKENS; t += ROWS) {
-        const uint8_t *ahead;
         struct rows rows;
         size_t bytes;
 
         if (!(seen >> t & 0xffff))
             continue;
-        rows = cpu_item_rows(item, CPU_VALUE, begin + t, seen >> t);
-        ahead = cpu_item_rows_ahead(item, CPU_VALUE, t, rows.at);
+        rows = find_rows(item, CPU_VALUE, begin + t, seen >> t);
+        fetch(take_ahead(&item->ahead, ROWS, AHEAD_PLAIN));
         bytes = width * cpu_number_bytes(rows.dtype);
         for (uint32_t i = 0; i < ROWS; i++) {
             float *out = item->v + (t + i) * item->dv;
 
-            fetch(ahead + i * bytes, bytes);
             if (!(seen >> (t + i) & 1))
                 continue;
             cpu_widen(rows.dtype, rows.at + i * bytes, width, out);

@@ -62,20 +62,21 @@ static uint32_t factors_of(const struct item *item, const float *tops, uint32_t 
     return n;
 }
 
-static void add_slot(const struct item *item, const float *slot, uint32_t line, uint64_t *out, uint32_t n_entries)
+/* Entries [from, end) of a split; `from` is a multiple of 8. */
+static void add_slot(const struct item *item, const float *slot, uint32_t line, uint64_t *out, uint32_t from, uint32_t end)
 {
     float factors[QUERIES];
     uint32_t queries[QUERIES], n = factors_of(item, slot, line, factors, queries);
 
-    for (uint32_t t = 0; t < n_entries && n; t += 8) {
+    for (uint32_t t = from; t < end && n; t += 8) {
         u64x8 sum = {0};
 
         for (uint32_t i = 0; i < n; i++) {
-            f32x8 p = f32x8_load(slot + item->n + queries[i] * TOKENS + t) * f32x8_splat(factors[i]);
+            f32x8 p = f32x8_load(slot + item->n + queries[i] * SPLIT + t) * f32x8_splat(factors[i]);
 
             sum += (u64x8)(__builtin_convertvector(p, f64x8) + ROUND) - (u64x8)((f64x8){0} + ROUND);
         }
-        for (uint32_t j = 0; j < 8 && t + j < n_entries; j++)
+        for (uint32_t j = 0; j < 8 && t + j < end; j++)
             if (sum[j])
                 __atomic_fetch_add(&out[t + j], sum[j], __ATOMIC_RELAXED);
     }
@@ -85,12 +86,12 @@ static void add_line(const struct item *item, uint32_t line)
 {
     uint64_t *out = line_of(item->args, line, item->kv_head);
 
-    for (uint64_t tile = item->begin / TOKENS; tile * TOKENS < item->end; tile++) {
-        uint64_t left = item->end - tile * TOKENS;
+    for (uint64_t split = cpu_item_first_split(item); split < cpu_item_end_split(item); split++) {
+        uint64_t at = split * SPLIT, first = item->begin > at ? item->begin - at : 0, left = item->end - at;
 
         for (uint32_t class = 0; class < item->classes; class ++)
-            add_slot(item, cpu_item_slot(item, tile, class), line, out + tile * TOKENS,
-                     left < TOKENS ? (uint32_t)left : TOKENS);
+            add_slot(item, cpu_item_slot(item, split, class), line, out + at, (uint32_t)first / TOKENS * TOKENS,
+                     left < SPLIT ? (uint32_t)left : SPLIT);
     }
 }
 

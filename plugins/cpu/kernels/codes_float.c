@@ -23,57 +23,50 @@ VEC_INLINE void add_quad(uint32_t n_q, const vb codes[WIDE], const float *x, siz
         }
 }
 
-/* Quads [quad, end) of a part, all of one group; the rows' numbers for them begin at x. Returns where the next ones do. */
-VEC_INLINE const float *add_part(uint32_t n_q, const struct products *p, const struct part *part, uint32_t quad, uint32_t end,
-                                 const size_t at[WIDE], const float *x, vf sums[BLOCK][WIDE])
+/* The codes of a part against what meets them. */
+VEC_INLINE void add_part(uint32_t n_q, const struct product *p, const struct part *part, const size_t at[WIDE],
+                         vf sums[BLOCK][WIDE])
 {
     size_t stride = (size_t)p->codes->layout.outer * 4;
-    const uint8_t *src = part->tile + p->codes->layout.planes[0].at + (part->quad + quad) * stride + p->outer * (size_t)4;
+    const uint8_t *src = part->tile + p->codes->layout.planes[0].at + part->quad * stride + p->outer * (size_t)4;
+    const float *x = p->numbers.x + part->x, *end = x + (size_t)part->n_quads * 4;
 
     do {
         vb codes[WIDE];
 
-        VEC_EACH(j, WIDE) {
+        VEC_EACH(j, WIDE)
             codes[j] = vb_load(src + at[j] * 4);
-            vec_prefetch_l2(src + at[j] * 4 + part->ahead);
-        }
         add_quad(n_q, codes, x, p->numbers.stride, sums);
         src += stride;
         x += 4;
-    } while (++quad < end);
-    return x;
+    } while (x < end);
 }
 
-VEC_INLINE void add_group(uint32_t n_q, const struct products *p, const size_t at[WIDE], uint32_t group)
+VEC_INLINE void multiply(uint32_t n_q, const struct product *p)
 {
-    const struct part *part = p->parts, *last = part + p->n_parts - 1;
-    const float *x = p->numbers.x + (size_t)group * p->group_quads * 4;
-    uint32_t quad = group * p->group_quads, end = quad + p->group_quads;
-    vf sums[BLOCK][WIDE];
-
-    VEC_EACH(i, n_q)
-        VEC_EACH(j, WIDE)
-            sums[i][j] = vf_splat(0.0f);
-    do
-        x = add_part(n_q, p, part, quad, p->group_quads && end < part->n_quads ? end : part->n_quads, at, x, sums);
-    while (part++ < last);
-    add_products(n_q, p, at, group, group == 0, sums);
-}
-
-VEC_INLINE void multiply(uint32_t n_q, const struct products *p)
-{
-    uint32_t groups = p->group_quads ? kvtile_ceil(p->parts[0].n_quads, p->group_quads) : 1;
-
     for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES) {
+        vf y[BLOCK][WIDE];
         size_t at[WIDE];
 
         place_lanes(p, lane, at);
-        for (uint32_t group = 0; group < groups; group++)
-            add_group(n_q, p, at, group);
+        begin_lanes(n_q, p, at, y);
+        for (const struct term *term = p->terms; term < p->terms + p->n_terms; term++) {
+            vf sums[BLOCK][WIDE];
+
+            if (lane == 0)
+                fetch(term->ahead);
+            VEC_EACH(i, n_q)
+                VEC_EACH(j, WIDE)
+                    sums[i][j] = vf_splat(0.0f);
+            for (const struct part *part = term->parts; part < term->parts + term->n_parts; part++)
+                add_part(n_q, p, part, at, sums);
+            add_term(n_q, p, term, at, sums, y);
+        }
+        end_lanes(n_q, p, at, y);
     }
 }
 
-void cpu_codes_multiply_floats(uint32_t n_q, const struct products *p)
+void cpu_codes_multiply_floats(uint32_t n_q, const struct product *p)
 {
     FOR_QUERIES(n_q, multiply, p);
 }

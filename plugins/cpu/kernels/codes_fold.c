@@ -1,9 +1,8 @@
 /* Scales of packed tiles, and rows that take them up: folded and rounded to digits, or just folded. */
 #include <math.h>
+#include <stddef.h>
 
 #include "kernels/codes.h"
-
-const struct scales cpu_codes_ones = {.scale = {[0 ... FOLD_MAX - 1] = 1.0f}};
 
 /* ---- Scales -------------------------------------------------------------------------------------------------------------- */
 
@@ -50,178 +49,263 @@ static void collect_numbers(const struct cpu_codes *codes, const struct axis *ax
         gather_numbers(codes, axis, at, index, n, out);
 }
 
-/* n of them that lie next to each other from `at` on, and if there are minima, from `minima` on. */
-VEC_INLINE void widen_scales(uint32_t dtype, const uint8_t *at, const uint8_t *minima, uint32_t n, float zero, float *scale,
-                             float *minimum)
+/* Those of n indices from `index` on, and if there are minima, these. */
+static void load_numbers(const struct cpu_codes *codes, const struct axis *axis, uint32_t index, uint32_t n, float *scale,
+                         float *minimum)
 {
-    for (uint32_t i = 0; i < n; i += CPU_LANES) {
-        vf x = numbers_at(dtype, at, i);
-
-        vf_store(scale + i, x);
-        if (minima)
-            vf_store(minimum + i, vf_madd(x, vf_splat(zero), numbers_at(dtype, minima, i)));
-    }
+    collect_numbers(codes, axis, axis->at, index, n, scale);
+    if (codes->layout.min_at)
+        collect_numbers(codes, axis, axis->at + codes->layout.min_at, index, n, minimum);
 }
 
-/* Those of n indices from `index` on go to s from `to` on; minima are moved to code `zero`. */
-static void load_scales(const struct cpu_codes *codes, struct axis axis, uint32_t index, uint32_t n, float zero, uint32_t to,
-                        struct scales *s)
+/* n numbers are taken from where they lie next to each other, from step `step` of the fold on. */
+static void take_numbers(const uint8_t *at, size_t bytes, uint32_t n, uint32_t step, struct fold *fold)
 {
-    const uint8_t *at = axis.at + index * codes->scale_bytes, *minima = codes->layout.min_at ? at + codes->layout.min_at : NULL;
-    float *scale = s->scale + to, *minimum = s->minimum + to;
+    for (uint32_t k = 0; k < n; k += CODES_STEP, at += CODES_STEP * bytes)
+        fold->scales[step++] = at;
+}
 
-    if (axis.group > 1 || axis.stride > 1 || n % CPU_LANES) {
-        collect_numbers(codes, &axis, axis.at, index, n, scale);
-        if (minima)
-            collect_numbers(codes, &axis, axis.at + codes->layout.min_at, index, n, minimum);
-        for (uint32_t i = 0; i < n && minima; i++)
-            minimum[i] += zero * scale[i];
-    } else if (codes->scale_type == SOQ_DTYPE_F16)
-        widen_scales(SOQ_DTYPE_F16, at, minima, n, zero, scale, minimum);
-    else
-        widen_scales(SOQ_DTYPE_F32, at, minima, n, zero, scale, minimum);
+static void take_room(const struct cpu_codes *codes, const struct scale_room *room, struct fold *fold)
+{
+    fold->type = SOQ_DTYPE_F32;
+    fold->minima = codes->layout.min_at ? (ptrdiff_t)offsetof(struct scale_room, minimum) : 0;
+    take_numbers((const uint8_t *)room->scale, sizeof(float), fold->n, 0, fold);
+}
+
+static void clear_room(struct scale_room *room, uint32_t n)
+{
+    memset(room->scale, 0, n * sizeof(float));
+    memset(room->minimum, 0, n * sizeof(float));
+}
+
+void cpu_codes_ones(struct fold *fold)
+{
+    static const float ones[FOLD_MAX] = {[0 ... FOLD_MAX - 1] = 1.0f};
+
+    fold->type = SOQ_DTYPE_F32;
+    fold->minima = 0;
+    take_numbers((const uint8_t *)ones, sizeof(float), fold->n, 0, fold);
 }
 
 void cpu_codes_entry_scales(const struct cpu_codes *codes, const struct part *parts, uint32_t n_parts, uint32_t dim,
-                            struct scales *s)
+                            struct fold *fold, struct scale_room *room)
 {
     size_t offset = (size_t)(dim / codes->group_dims) * codes->layout.token_groups * codes->scale_bytes;
-    uint32_t n = 0;
+    const struct part *end = parts + n_parts;
 
-    for (const struct part *part = parts; part < parts + n_parts; n += part++->n) {
+    if (codes->group_tokens == 1 && n_parts * parts->n == TOKENS) {
+        fold->type = codes->scale_type;
+        fold->minima = (ptrdiff_t)codes->layout.min_at;
+        for (const struct part *part = parts; part < end; part++)
+            take_numbers(part->tile + offset + part->first * codes->scale_bytes, codes->scale_bytes, part->n,
+                         part->at % TOKENS / CODES_STEP, fold);
+        return;
+    }
+    clear_room(room, fold->n);
+    for (const struct part *part = parts; part < end; part++) {
         struct axis axis = {part->tile + offset, codes->group_tokens, 1};
 
-        load_scales(codes, axis, part->first, part->n, (float)codes->passes[0].zero, n, s);
+        load_numbers(codes, &axis, part->first, part->n, room->scale + part->at % TOKENS, room->minimum + part->at % TOKENS);
     }
+    take_room(codes, room, fold);
 }
 
-void cpu_codes_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token, uint32_t width, float zero,
-                          struct scales *s)
+/* Those of dims. */
+static struct axis dim_axis(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token)
 {
     size_t offset = (size_t)(token / codes->group_tokens) * codes->scale_bytes;
-    struct axis axis = {tile + offset, codes->group_dims, codes->layout.token_groups};
 
-    load_scales(codes, axis, 0, width, zero, 0, s);
-    for (size_t i = width; i < steps(width); i++)
-        s->scale[i] = s->minimum[i] = 0.0f;
+    return (struct axis){tile + offset, codes->group_dims, codes->layout.token_groups};
+}
+
+void cpu_codes_load_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token, uint32_t width,
+                               struct scale_room *room)
+{
+    struct axis axis = dim_axis(codes, tile, token);
+
+    load_numbers(codes, &axis, 0, width, room->scale, room->minimum);
+}
+
+void cpu_codes_dim_scales(const struct cpu_codes *codes, const uint8_t *tile, uint32_t token, uint32_t width, struct fold *fold,
+                          struct scale_room *room)
+{
+    struct axis axis = dim_axis(codes, tile, token);
+
+    if (axis.group == 1 && axis.stride == 1 && width == fold->n) {
+        fold->type = codes->scale_type;
+        fold->minima = (ptrdiff_t)codes->layout.min_at;
+        take_numbers(axis.at, codes->scale_bytes, width, 0, fold);
+        return;
+    }
+    clear_room(room, fold->n);
+    load_numbers(codes, &axis, 0, width, room->scale, room->minimum);
+    take_room(codes, room, fold);
 }
 
 /* ---- Digits -------------------------------------------------------------------------------------------------------------- */
 
-/* n numbers x times fold go to product; their largest magnitudes by lanes. */
-VEC_INLINE vf fold_row(const float *x, const float *fold, size_t n, vf *product)
-{
-    vi most = vi_splat(0);
+/* Row i of fold f is number f * n_q + i. */
+enum { ROWS_MAX = FOLDS * BLOCK };
+_Static_assert((int)ROWS_MAX % (int)CPU_LANES == 0 && ROWS_MAX % 4 == 0, "rows are taken in vectors, and four at a time");
 
-    VEC_EACH(k, n / CPU_LANES) {
-        product[k] = vf_load(x + k * CPU_LANES) * vf_load(fold + k * CPU_LANES);
-        most = vi_max(most, (vi)product[k] & 0x7fffffff);
-    }
-    return (vf)most;
+/* What the rows of some folds are multiplied by to be digits, and their digits by to be numbers again. */
+struct factors {
+    float down[ROWS_MAX], up[ROWS_MAX];
+};
+
+/* CPU_LANES numbers from k on of those that `steps` hold. */
+VEC_INLINE vf step_at(uint32_t dtype, const uint8_t *const *steps, ptrdiff_t behind, size_t k)
+{
+    return numbers_at(dtype, steps[k / CODES_STEP] + behind, k % CODES_STEP);
 }
 
-/* n numbers times `factor`, which fit into their digits; the sums of whole numbers in lanes. In a float as large as 1.5 2^23
- * whole numbers stand in the low bits: of these the low byte is the low digit, and the byte above, when one half was added, the
- * high one. Digits of seven bits are moved there. */
-VEC_INLINE vi split_row(uint32_t n_digits, uint32_t bits, const vf *product, float factor, size_t n, size_t at,
-                        struct digit_row *row)
+/* Magnitudes, the largest ones by lanes. */
+VEC_INLINE void find_largest(uint32_t n_q, const struct fold *fold, size_t stride, vf *out)
+{
+    const float *x = fold->x;
+    vi most[BLOCK];
+
+    VEC_EACH(i, n_q)
+        most[i] = vi_splat(0);
+    for (size_t k = 0, n = fold->n; k < n; k += CPU_LANES) {
+        vf scale = step_at(fold->type, fold->scales, 0, k);
+
+        VEC_EACH(i, n_q)
+            most[i] = vi_max(most[i], (vi)(vf_load(x + i * stride + k) * scale) & 0x7fffffff);
+    }
+    VEC_EACH(i, n_q)
+        out[i] = (vf)most[i];
+}
+
+/* fn() of four rows of lanes at a time; n is a multiple of 4. */
+VEC_INLINE void reduce(void fn(vf a, vf b, vf c, vf d, float *out), const vf *rows, uint32_t n, float *out)
+{
+    for (uint32_t r = 0; r < n; r += 4)
+        fn(rows[r], rows[r + 1], rows[r + 2], rows[r + 3], out + r);
+}
+
+/* Factors for digits up to `most`: 0 for rows of zeros, and for those with something that is not finite, whose way back is
+ * not finite either. */
+static void find_factors(const float *tops, uint32_t n, float most, struct factors *f)
+{
+    for (uint32_t r = 0; r < n; r += CPU_LANES) {
+        vf top = vf_load(tops + r);
+        vi usable = (top > vf_splat(0x1p-100f)) & (top < vf_splat(INFINITY));
+
+        vf_store(f->down + r, (vf)((vi)(vf_splat(most) / top) & usable));
+        vf_store(f->up + r, top * vf_splat(1.0f / most));
+    }
+}
+
+/* A vector of whole numbers that stand in the low bits of floats as large as 1.5 2^23: the low byte is the low digit, and the
+ * byte above, when one half was added, the high one. Digits of seven bits are moved there. */
+VEC_INLINE void store_digits(uint32_t n_digits, uint32_t bits, vi whole, size_t at, struct digit_row *row)
 {
     const int32_t up = 32 - (int32_t)bits;
-    vi half = vi_splat(1 << (bits - 1));
-    vu sum = (vu)vi_splat(0);
 
-    VEC_EACH(k, n / CPU_LANES) {
-        vi whole = (vi)vf_madd(product[k], vf_splat(factor), vf_splat(0x1.8p23f));
-
-        sum += (vu)whole;
-        if (n_digits == 2)
-            vi_store_i8(row->bytes[0] + at + k * CPU_LANES, (whole + half) >> (int32_t)bits);
-        vi_store_i8(row->bytes[n_digits - 1] + at + k * CPU_LANES, bits == 8 ? whole : whole << up >> up);
-    }
-    return (vi)(sum - (uint32_t)(n / CPU_LANES * 0x4b400000));
+    if (n_digits == 2)
+        vi_store_i8(row->bytes[0] + at, (vi)((vu)whole + (1u << (bits - 1))) >> (int32_t)bits);
+    vi_store_i8(row->bytes[n_digits - 1] + at, bits == 8 ? whole : whole << up >> up);
 }
 
-/* What meets codes that are counted from the middle one, or minima that lie along the rows. */
-VEC_INLINE void offset_rows(uint32_t n_q, size_t n, const struct cpu_codes *codes, struct lines x, const float *minimum,
-                            const vi sums[BLOCK], uint32_t group, struct digit_row *rows)
+/* Rows times `down` as digits. offsets: what meets codes that are counted from the middle one, and what minima along the rows
+ * add, which are moved there; by lanes. */
+VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool minima, float zero, const struct fold *fold,
+                           size_t stride, const float *down, const float *up, vf *offsets)
 {
-    float zero = (float)codes->passes[0].zero, out[BLOCK];
-    vf lanes[BLOCK];
+    const size_t n = fold->n, at = fold->at;
+    const uint32_t dtype = fold->type;
+    const float *x = fold->x;
+    struct digit_row *digits = fold->digits;
+    vf added[BLOCK];
+    vu sums[BLOCK];
 
     VEC_EACH(i, n_q) {
-        lanes[i] = vf_from_i32(sums[i]) * vf_splat(-zero * rows[i].scales[group]);
-        if (minimum)
-            VEC_EACH(k, n / CPU_LANES)
-                lanes[i] = vf_madd(vf_load(x.x + i * x.stride + k * CPU_LANES), vf_load(minimum + k * CPU_LANES), lanes[i]);
+        added[i] = vf_splat(0.0f);
+        sums[i] = (vu)vi_splat((int32_t)(n / CPU_LANES * -0x4b400000u));
     }
-    reduce_rows(n_q, vf_sum4, lanes, out);
+    for (size_t k = 0; k < n; k += CPU_LANES) {
+        vf scale = step_at(dtype, fold->scales, 0, k), minimum;
+
+        if (minima)
+            minimum = vf_madd(scale, vf_splat(zero), step_at(dtype, fold->scales, fold->minima, k));
+        VEC_EACH(i, n_q) {
+            vf y = vf_load(x + i * stride + k);
+            vi whole = (vi)vf_madd(y * scale, vf_splat(down[i]), vf_splat(0x1.8p23f));
+
+            if (minima)
+                added[i] = vf_madd(y, minimum, added[i]);
+            sums[i] += (vu)whole;
+            store_digits(n_digits, bits, whole, at + k, &digits[i]);
+        }
+    }
     VEC_EACH(i, n_q)
-        rows[i].offsets[group] = out[i];
+        offsets[i] = vf_madd(vf_from_i32((vi)sums[i]), vf_splat(-zero * up[i]), added[i]);
 }
 
-VEC_INLINE void round_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, size_t n, const struct cpu_codes *codes,
-                            struct lines x, const struct scales *s, uint32_t group, size_t at, struct digit_row *rows)
+VEC_INLINE void round_folds(uint32_t n_q, uint32_t n_digits, const struct cpu_codes *codes, size_t stride,
+                            const struct fold *folds, uint32_t n)
 {
+    const uint32_t bits = digit_bits(codes), rows = n * n_q, filled = (rows + 3) / 4 * 4;
     const int32_t one = (1 << (bits - 1)) - 1, most = n_digits == 1 ? one : (one << bits) + one;
-    vf products[BLOCK][FOLD_MAX / CPU_LANES], lanes[BLOCK];
-    float tops[BLOCK];
-    vi sums[BLOCK];
+    float zero = (float)codes->passes[0].zero, sums[ROWS_MAX];
+    struct factors factors;
+    vf lanes[ROWS_MAX];
 
-    VEC_EACH(i, n_q)
-        lanes[i] = fold_row(x.x + i * x.stride, s->scale, n, products[i]);
-    reduce_rows(n_q, vf_magnitude4, lanes, tops);
-    VEC_EACH(i, n_q) {
-        sums[i] = vi_splat(0);
-        if (tops[i] > 0x1p-100f && tops[i] < INFINITY)
-            sums[i] = split_row(n_digits, bits, products[i], (float)most / tops[i], n, at, &rows[i]);
+    for (uint32_t r = rows; r < filled; r++)
+        lanes[r] = vf_splat(0.0f);
+    for (uint32_t f = 0; f < n; f++)
+        find_largest(n_q, &folds[f], stride, lanes + f * n_q);
+    reduce(vf_magnitude4, lanes, filled, sums);
+    find_factors(sums, filled, (float)most, &factors);
+    for (uint32_t f = 0, r = 0; f < n; f++, r += n_q) {
+        fetch(folds[f].ahead);
+        if (folds[f].minima)
+            split_rows(n_q, n_digits, bits, true, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
         else
-            VEC_EACH(d, n_digits)
-                memset(rows[i].bytes[d] + at, 0, n);
-        rows[i].scales[group] = tops[i] * (1.0f / (float)most);
+            split_rows(n_q, n_digits, bits, false, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
     }
-    offset_rows(n_q, n, codes, x, codes->folded && codes->layout.min_at ? s->minimum : NULL, sums, group, rows);
+    reduce(vf_sum4, lanes, filled, sums);
+    for (uint32_t f = 0; f < n; f++)
+        VEC_EACH(i, n_q) {
+            folds[f].digits[i].scales[folds[f].group] = factors.up[f * n_q + i];
+            folds[f].digits[i].offsets[folds[f].group] = sums[f * n_q + i];
+        }
 }
 
 /* Sums of rows. */
-static void add_up(uint32_t n_q, struct lines x, size_t n, uint32_t group, struct digit_row *rows)
+static void add_up(uint32_t n_q, size_t stride, const struct fold *fold)
 {
     for (uint32_t i = 0; i < n_q; i++) {
         vf sum = vf_splat(0.0f);
 
-        for (size_t k = 0; k < n; k += CPU_LANES)
-            sum += vf_load(x.x + i * x.stride + k);
-        rows[i].totals[group] = f32x8_sum(vf_to_8(sum));
+        for (size_t k = 0; k < fold->n; k += CPU_LANES)
+            sum += vf_load(fold->x + i * stride + k);
+        fold->digits[i].totals[fold->group] = f32x8_sum(vf_to_8(sum));
     }
 }
 
-/* Rows of 64 numbers are the most frequent ones. */
-VEC_INLINE void round_rows(uint32_t n_q, uint32_t n_digits, size_t n, const struct cpu_codes *codes, struct lines x,
-                           const struct scales *s, uint32_t group, size_t at, struct digit_row *rows)
+/* As numbers. */
+static void scale_rows(uint32_t n_q, size_t stride, const struct fold *fold)
 {
-    if (n == 64)
-        round_group(n_q, n_digits, digit_bits(codes), 64, codes, x, s, group, at, rows);
-    else
-        round_group(n_q, n_digits, digit_bits(codes), n, codes, x, s, group, at, rows);
+    fetch(fold->ahead);
+    for (size_t k = 0; k < fold->n; k += CPU_LANES)
+        for (uint32_t i = 0; i < n_q; i++)
+            vf_store(fold->numbers + i * FOLD_MAX + fold->at + k,
+                     vf_load(fold->x + i * stride + k) * step_at(fold->type, fold->scales, 0, k));
 }
 
-void cpu_codes_round(const struct cpu_codes *codes, uint32_t n_q, struct lines x, size_t n, const struct scales *s,
-                     uint32_t group, size_t at, struct digit_row *rows)
+void cpu_codes_fold(const struct cpu_codes *codes, uint32_t n_q, size_t stride, const struct fold *folds, uint32_t n)
 {
+    if (codes->floats) {
+        for (uint32_t i = 0; i < n; i++)
+            scale_rows(n_q, stride, &folds[i]);
+        return;
+    }
     if (digits_of(codes) == 1)
-        FOR_QUERIES(n_q, round_rows, 1, n, codes, x, s, group, at, rows);
+        FOR_QUERIES(n_q, round_folds, 1, codes, stride, folds, n);
     else
-        FOR_QUERIES(n_q, round_rows, 2, n, codes, x, s, group, at, rows);
-    if (!codes->folded && codes->layout.min_at)
-        add_up(n_q, x, n, group, rows);
-}
-
-void cpu_codes_fold(uint32_t n_q, struct lines x, size_t n, const struct scales *s, struct folded *f, struct products *p)
-{
-    p->numbers = (struct lines){f->numbers, n};
-    p->digits = f->digits;
-    if (!p->codes->floats)
-        cpu_codes_round(p->codes, n_q, x, n, s, 0, 0, f->digits);
-    for (uint32_t i = 0; i < n_q && p->codes->floats; i++)
-        for (size_t k = 0; k < n; k += CPU_LANES)
-            vf_store(f->numbers + i * n + k, vf_load(x.x + i * x.stride + k) * vf_load(s->scale + k));
+        FOR_QUERIES(n_q, round_folds, 2, codes, stride, folds, n);
+    for (uint32_t i = 0; i < n && !codes->folded && codes->layout.min_at; i++)
+        add_up(n_q, stride, &folds[i]);
 }

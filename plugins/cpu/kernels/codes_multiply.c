@@ -2,79 +2,53 @@
  * indices at a time, and meet the digits of all rows there; codes that lie in several planes are put together first. */
 #include "kernels/codes.h"
 
-/* Rows of bytes that hold some quads each along the inner axis; `at` is the first one at the product's first outer index. */
-struct source {
+/* ---- Rows of bytes ------------------------------------------------------------------------------------------------------- */
+
+/* Some quads each along the inner axis, `stride` bytes from one to the next. */
+struct rows_of_bytes {
     const uint8_t *at;
-    ptrdiff_t ahead;
-    uint32_t n_rows;
-};
-
-/* The rows of a product's parts, `stride` bytes apart; group_rows of the only part are of a group, or all of all parts. */
-struct sources {
-    struct source parts[PARTS];
-    uint32_t n, group_rows;
     size_t stride;
+    uint32_t n;
 };
 
-/* ---- Codes of several planes --------------------------------------------------------------------------------------------- */
-
-/* Room for the bytes of all quads and lanes: keys have up to FOLD_MAX dims and TOKENS entries, values the other way round. */
-enum { EXPANDED = FOLD_MAX * TOKENS };
-
-/* Quad `quad` of a tile: n_lanes outer indices from `outer` on. */
-static void expand_quad(const struct products *p, const struct part *part, uint32_t quad, uint8_t *dst)
+/* The codes of a part in one plane, from where they lie. */
+VEC_INLINE struct rows_of_bytes find_rows(const struct product *p, const struct part *part, uint32_t bits)
 {
-    const struct kvtile *layout = &p->codes->layout;
+    size_t stride = (size_t)p->codes->layout.outer * 4;
+    uint32_t per_byte = 8 / bits;
+
+    return (struct rows_of_bytes){part->tile + p->codes->layout.planes[0].at + part->quad / per_byte * stride +
+                                      p->outer * (size_t)4,
+                                  stride, (part->n_quads + per_byte - 1) / per_byte};
+}
+
+/* Room for the bytes of all quads, of the vectors of lanes that are taken at once. */
+enum { EXPANDED = FOLD_MAX / 4 * WIDE * CPU_LANES * 4 };
+
+/* A quad of a part, CPU_LANES outer indices from `outer` on. */
+static void expand_quad(const struct cpu_codes *codes, const struct part *part, uint32_t quad, size_t outer, uint8_t *dst)
+{
+    const struct kvtile *layout = &codes->layout;
+    vb all = {0};
 
     for (uint32_t i = 0; i < layout->n_planes; i++) {
         const struct kvtile_plane *plane = &layout->planes[i];
-        uint32_t per_byte = 8 / plane->bits, down = quad % per_byte * plane->bits, up = plane->shift;
-        const uint8_t *src = part->tile + plane->at + ((size_t)(quad / per_byte) * layout->outer + p->outer) * 4;
-        uint8_t mask = (uint8_t)((1u << plane->bits) - 1);
+        uint32_t per_byte = 8 / plane->bits, down = quad % per_byte * plane->bits;
+        const uint8_t *src = part->tile + plane->at + ((size_t)(quad / per_byte) * layout->outer + outer) * 4;
+        vb v = (vb)((vh)vb_load(src) >> (uint16_t)down) & (uint8_t)((1u << plane->bits) - 1);
 
-        if (down == 0)
-            fetch(src + part->ahead, (size_t)p->n_lanes * 4);
-        for (size_t k = 0; k < (size_t)p->n_lanes * 4; k += sizeof(vb)) {
-            vb v = (vb)((vh)vb_load(src + k) >> (uint16_t)down) & mask;
-
-            if (i)
-                v = (vb)((vh)v << (uint16_t)up) | vb_load(dst + k);
-            memcpy(dst + k, &v, sizeof v);
-        }
+        all |= (vb)((vh)v << (uint16_t)plane->shift);
     }
+    memcpy(dst, &all, sizeof all);
 }
 
-/* A byte for each code, in `room`. */
-static void expand(const struct products *p, uint8_t *room, struct sources *s)
+/* A byte for each code of a term's parts, one part behind the other, for the vectors of lanes that begin at `at`. */
+static void expand(const struct product *p, const struct term *term, const size_t at[WIDE], uint8_t *room)
 {
-    s->n = p->n_parts;
-    s->group_rows = p->group_quads ? p->group_quads : UINT32_MAX;
-    s->stride = (size_t)p->n_lanes * 4;
-    for (uint32_t i = 0; i < p->n_parts; i++) {
-        const struct part *part = &p->parts[i];
-
-        s->parts[i] = (struct source){room, 0, part->n_quads};
-        for (uint32_t q = 0; q < part->n_quads; q++, room += s->stride)
-            expand_quad(p, part, part->quad + q, room);
-    }
-}
-
-/* ---- Codes of one plane -------------------------------------------------------------------------------------------------- */
-
-VEC_INLINE void find_sources(const struct products *p, uint32_t per_byte, struct sources *s)
-{
-    size_t stride = (size_t)p->codes->layout.outer * 4, first = p->codes->layout.planes[0].at + p->outer * (size_t)4;
-
-    s->n = p->n_parts;
-    s->group_rows = p->group_quads ? kvtile_ceil(p->group_quads, per_byte) : UINT32_MAX;
-    s->stride = stride;
-    for (uint32_t i = 0; i < p->n_parts; i++) {
-        const struct part *part = &p->parts[i];
-
-        s->parts[i].at = part->tile + first + part->quad / per_byte * stride;
-        s->parts[i].ahead = part->ahead;
-        s->parts[i].n_rows = kvtile_ceil(part->n_quads, per_byte);
-    }
+    for (const struct part *part = term->parts, *end = part + term->n_parts; part < end; part++)
+        for (uint32_t q = 0; q < part->n_quads; q++)
+            for (uint32_t j = 0; j < WIDE; j++, room += sizeof(vb))
+                expand_quad(p->codes, part, part->quad + q, p->outer + at[j], room);
 }
 
 /* ---- Products ------------------------------------------------------------------------------------------------------------ */
@@ -119,50 +93,51 @@ VEC_INLINE void add_quads(uint32_t n_q, uint32_t n_digits, uint32_t bits, const 
                 t->digit[i][d][j] = dot_end(sums[i][d][j], 1, t->digit[i][d][j]);
 }
 
-/* n rows of bytes from `at` on; they meet the digits from `x` on. */
-VEC_INLINE void add_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const uint8_t *at,
-                         ptrdiff_t ahead, size_t stride, uint32_t n, const size_t lanes[WIDE], const struct digit_row *rows,
-                         size_t x, struct totals *t)
+/* Rows of bytes, in vectors `lanes` bytes behind their begin; they meet the digits from `x` on. */
+VEC_INLINE void add_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, struct rows_of_bytes rows,
+                         const size_t lanes[WIDE], const struct digit_row *digits, size_t x, struct totals *t)
 {
     const uint32_t per_byte = 8 / bits, each = table ? 1 : per_byte;
-    const uint8_t *end = at + n * stride;
+    const uint8_t *end = rows.at + rows.n * rows.stride;
 
     do {
         vb bytes[WIDE];
 
-        VEC_EACH(j, WIDE) {
-            bytes[j] = vb_load(at + lanes[j] * 4);
-            vec_prefetch_l2(at + ahead + lanes[j] * 4);
-        }
+        VEC_EACH(j, WIDE)
+            bytes[j] = vb_load(rows.at + lanes[j]);
         for (uint32_t k = 0; k < per_byte; k += each)
-            add_quads(n_q, n_digits, bits, table, bytes, k, each, rows, x, t);
-        at += stride;
+            add_quads(n_q, n_digits, bits, table, bytes, k, each, digits, x, t);
+        rows.at += rows.stride;
         x += per_byte * 4;
-    } while (at < end);
+    } while (rows.at < end);
 }
 
-/* The rows against the codes of one group, whose first row of bytes in its part is `first`. */
-VEC_INLINE void add_group(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const struct digit_row *rows,
-                          const struct sources *s, uint32_t first, const size_t lanes[WIDE], struct totals *t)
+/* The digits against the codes of a term; `room`: these as bytes, or NULL. */
+VEC_INLINE void add_parts(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *room, const uint8_t *table,
+                          const struct product *p, const struct term *term, const size_t at[WIDE], struct totals *t)
 {
-    const struct source *part = s->parts, *end = part + s->n;
-    size_t x = (size_t)first * (8 / bits) * 4;
+    size_t lanes[WIDE];
 
+    VEC_EACH(j, WIDE)
+        lanes[j] = room ? j * sizeof(vb) : at[j] * 4;
     VEC_EACH(i, n_q)
         VEC_EACH(d, n_digits)
             VEC_EACH(j, WIDE)
                 t->digit[i][d][j] = vi_splat(0);
-    do {
-        uint32_t left = part->n_rows - first, n = s->group_rows < left ? s->group_rows : left;
+    for (const struct part *part = term->parts, *end = part + term->n_parts; part < end; part++) {
+        struct rows_of_bytes rows = {room, WIDE * sizeof(vb), part->n_quads};
 
-        add_rows(n_q, n_digits, bits, table, part->at + first * s->stride, part->ahead, s->stride, n, lanes, rows, x, t);
-        x += n * (size_t)(8 / bits) * 4;
-    } while (++part < end);
+        if (room)
+            room += part->n_quads * rows.stride;
+        else
+            rows = find_rows(p, part, bits);
+        add_rows(n_q, n_digits, bits, table, rows, lanes, p->digits, part->x, t);
+    }
 }
 
 /* Whole numbers, their scales and offsets, which count in the first pass. */
-VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct products *p, float factor, bool first,
-                             uint32_t group, const struct totals *t, vf out[BLOCK][WIDE])
+VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct product *p, float factor, bool first, uint32_t group,
+                             const struct totals *t, vf out[BLOCK][WIDE])
 {
     VEC_EACH(i, n_q)
         VEC_EACH(j, WIDE) {
@@ -174,66 +149,49 @@ VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct produ
         }
 }
 
-/* Some lanes: all groups. */
-VEC_INLINE void multiply_lanes(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
-                               const struct sources *s, uint32_t lane)
+VEC_INLINE void multiply(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, bool expanded, const struct product *p)
 {
-    uint32_t group = 0, first = 0;
-    size_t at[WIDE];
+    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES) {
+        uint8_t room[EXPANDED];
+        vf y[BLOCK][WIDE];
+        size_t at[WIDE];
 
-    place_lanes(p, lane, at);
-    do {
-        for (uint32_t i = 0; i < (lookup ? CODES_PASSES : 1); i++) {
-            const struct cpu_codes_pass *pass = &p->codes->passes[i];
-            vf products[BLOCK][WIDE];
-            struct totals t;
+        place_lanes(p, lane, at);
+        begin_lanes(n_q, p, at, y);
+        for (const struct term *term = p->terms, *end = term + p->n_terms; term < end; term++) {
+            if (lane == 0)
+                fetch(term->ahead);
+            if (expanded)
+                expand(p, term, at, room);
+            for (uint32_t i = 0; i < (lookup ? CODES_PASSES : 1); i++) {
+                const struct cpu_codes_pass *pass = &p->codes->passes[i];
+                vf products[BLOCK][WIDE];
+                struct totals t;
 
-            add_group(n_q, n_digits, bits, lookup ? pass->table : NULL, p->digits, s, first, at, &t);
-            scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, group, &t, products);
-            add_products(n_q, p, at, group, group == 0 && i == 0, products);
+                add_parts(n_q, n_digits, bits, expanded ? room : NULL, lookup ? pass->table : NULL, p, term, at, &t);
+                scale_totals(n_q, n_digits, p, lookup ? pass->factor : 1.0f, i == 0, term->group, &t, products);
+                add_term(n_q, p, term, at, products, y);
+            }
         }
-        first += s->group_rows;
-        group++;
-    } while (s->group_rows < UINT32_MAX && first < s->parts[0].n_rows);
+        end_lanes(n_q, p, at, y);
+    }
 }
 
-VEC_INLINE void multiply(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool lookup, const struct products *p,
-                         const struct sources *s)
-{
-    for (uint32_t lane = 0; lane < p->n_lanes; lane += WIDE * CPU_LANES)
-        multiply_lanes(n_q, n_digits, bits, lookup, p, s, lane);
-}
+typedef void multiply_fn(uint32_t n_q, const struct product *p);
 
-typedef void multiply_fn(uint32_t n_q, const struct products *p);
-
-/* Codes of one plane, from where they lie. */
-#define MULTIPLY(name, n_digits, bits, lookup)                                                                                 \
-    static void name(uint32_t n_q, const struct products *p)                                                                   \
+#define MULTIPLY(name, n_digits, bits, lookup, expanded)                                                                       \
+    static void name(uint32_t n_q, const struct product *p)                                                                    \
     {                                                                                                                          \
-        struct sources s;                                                                                                      \
-                                                                                                                               \
-        find_sources(p, 8 / (bits), &s);                                                                                       \
-        FOR_QUERIES(n_q, multiply, n_digits, bits, lookup, p, &s);                                                             \
+        FOR_QUERIES(n_q, multiply, n_digits, bits, lookup, expanded, p);                                                       \
     }
 
-/* Codes that were expanded. */
-#define MULTIPLY_EXPANDED(name, n_digits, lookup)                                                                              \
-    static void name(uint32_t n_q, const struct products *p)                                                                   \
-    {                                                                                                                          \
-        uint8_t room[EXPANDED];                                                                                                \
-        struct sources s;                                                                                                      \
-                                                                                                                               \
-        expand(p, room, &s);                                                                                                   \
-        FOR_QUERIES(n_q, multiply, n_digits, 8, lookup, p, &s);                                                                \
-    }
-
-MULTIPLY(multiply2, 1, 2, false)
-MULTIPLY(multiply4, 1, 4, false)
-MULTIPLY(multiply8, 2, 8, false)
-MULTIPLY(look_up4, 2, 4, true)
-MULTIPLY_EXPANDED(multiply_few, 1, false)
-MULTIPLY_EXPANDED(multiply_many, 2, false)
-MULTIPLY_EXPANDED(look_up_expanded, 2, true)
+MULTIPLY(multiply2, 1, 2, false, false)
+MULTIPLY(multiply4, 1, 4, false, false)
+MULTIPLY(multiply8, 2, 8, false, false)
+MULTIPLY(look_up4, 2, 4, true, false)
+MULTIPLY(multiply_few, 1, 8, false, true)
+MULTIPLY(multiply_many, 2, 8, false, true)
+MULTIPLY(look_up_expanded, 2, 8, true, true)
 
 /* By the bits of the only plane; NULL: expanded to bytes, as several planes are. */
 static multiply_fn *const multiply_by[] = {[2] = multiply2, [4] = multiply4, [8] = multiply8};
@@ -244,7 +202,7 @@ static multiply_fn *multiply_expanded(const struct cpu_codes *codes)
     return codes->lookup ? look_up_expanded : digits_of(codes) == 1 ? multiply_few : multiply_many;
 }
 
-void cpu_codes_multiply(const struct products *p, uint32_t n_q)
+void cpu_codes_multiply(const struct product *p, uint32_t n_q)
 {
     const struct cpu_codes *codes = p->codes;
     uint32_t bits = codes->layout.planes[0].bits;

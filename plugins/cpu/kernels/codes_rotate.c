@@ -45,18 +45,15 @@ void cpu_codes_rotate(const struct soq_kv_format *format, size_t width, size_t r
     hadamard(x, room, format->rotation_dims);
 }
 
-void cpu_item_turn_back(struct item *item)
+void cpu_item_turn_back(const struct item *item, float *sums)
 {
     const struct soq_kv_format *format = &item->group->classes[CPU_PACKED].planes[CPU_VALUE].format;
+    float *coded = sums + item->coded_out;
 
-    if (item->part.coded == item->part.out)
+    if (!item->coded_out)
         return;
-    for (uint32_t i = 0; i < item->n; i++) {
-        float *coded = item->part.coded + i * item->dv, *out = item->part.out + i * item->dv;
-
-        hadamard(coded, item->dv, format->rotation_dims);
-        flip(coded, format, item->dv);
-        for (size_t d = 0; d < item->dv; d += 8)
-            f32x8_store(out + d, f32x8_load(out + d) + f32x8_load(coded + d));
-    }
+    hadamard(coded, item->dv, format->rotation_dims);
+    flip(coded, format, item->dv);
+    for (size_t d = 0; d < item->dv; d += 8)
+        f32x8_store(sums + d, f32x8_load(sums + d) + f32x8_load(coded + d));
 }
