@@ -222,7 +222,7 @@ VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool 
 
     VEC_EACH(i, n_q) {
         added[i] = vf_splat(0.0f);
-        sums[i] = (vu)vi_splat((int32_t)(n / CPU_LANES * -0x4b400000u));
+        sums[i] = (vu)vi_splat(0);
     }
     for (size_t k = 0; k < n; k += CPU_LANES) {
         vf scale = step_at(dtype, fold->scales, 0, k), minimum;
@@ -240,7 +240,8 @@ VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool 
         }
     }
     VEC_EACH(i, n_q)
-        offsets[i] = vf_madd(vf_from_i32((vi)sums[i]), vf_splat(-zero * up[i]), added[i]);
+        offsets[i] =
+            vf_madd(vf_from_i32((vi)(sums[i] - (uint32_t)(n / CPU_LANES) * 0x4b400000u)), vf_splat(-zero * up[i]), added[i]);
 }
 
 VEC_INLINE void round_folds(uint32_t n_q, uint32_t n_digits, const struct cpu_codes *codes, size_t stride,
