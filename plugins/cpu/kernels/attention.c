@@ -354,7 +354,7 @@ static uint32_t count_splits(struct item *item, uint32_t threads)
     return splits > n && threads > 1 && n < 4 * threads && floats * sizeof(float) <= CPU_PARTIAL_BYTES ? (uint32_t)splits : 0;
 }
 
-/* Items of a bundle: those of one row each, where the longest bundle is a small part of a thread's work. */
+/* Items of a bundle: those of one row each, where the longest bundle is at most a third of a thread's work. */
 static uint32_t bundle_of(const struct item *item, uint32_t threads)
 {
     uint32_t heads = item->args->n_kv_heads, n = HEADS;
@@ -368,7 +368,7 @@ static uint32_t bundle_of(const struct item *item, uint32_t threads)
         longest = entries > longest ? entries : longest;
         all += entries;
     }
-    if (item->step->n_rows > item->step->n_seqs || item->args->mass || longest * n * 4 * threads > all * heads)
+    if (item->step->n_rows > item->step->n_seqs || item->args->mass || longest * n * 3 * threads > all * heads)
         return 1;
     return n;
 }
