@@ -103,6 +103,27 @@ static inline struct soq_view rows_of(const struct cpu_matrix *m, uint32_t first
     return view;
 }
 
+/* Attention of positions [first, first + n), to the same rows of out. */
+static inline struct soq_attention_args args_of(const struct cache *c, uint32_t first, uint32_t n, const struct cpu_matrix *out)
+{
+    return (struct soq_attention_args){
+        .struct_size = sizeof(struct soq_attention_args),
+        .layer = LAYER,
+        .group = c->group,
+        .n_heads = c->s.n_heads,
+        .n_kv_heads = c->s.n_kv_heads,
+        .head_dim_k = c->s.dk,
+        .head_dim_v = c->s.dv,
+        .scale = 0.7f,
+        .softcap = c->s.softcap,
+        .window = c->s.window,
+        .sinks = c->s.sinks,
+        .sink_logits = c->sinks,
+        .q = rows_of(&c->q, first, n),
+        .out = rows_of(out, first, n),
+    };
+}
+
 static inline struct soq_step_segment segment(uint32_t first, uint32_t n)
 {
     return (struct soq_step_segment){.n_layers = UINT32_MAX, .n_heads = UINT32_MAX, .first_entry = first, .n_entries = n};

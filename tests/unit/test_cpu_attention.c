@@ -8,22 +8,7 @@ static void chunk(struct cache *c, uint32_t first, uint32_t n, struct cpu_matrix
 {
     struct cpu_step *step = cpu_step(n, first);
     struct soq_kv_append_args append = {sizeof append, LAYER, c->group, rows_of(&c->k, first, n), rows_of(&c->v, first, n)};
-    struct soq_attention_args args = {
-        .struct_size = sizeof args,
-        .layer = LAYER,
-        .group = c->group,
-        .n_heads = c->s.n_heads,
-        .n_kv_heads = c->s.n_kv_heads,
-        .head_dim_k = c->s.dk,
-        .head_dim_v = c->s.dv,
-        .scale = 0.7f,
-        .softcap = c->s.softcap,
-        .window = c->s.window,
-        .sinks = c->s.sinks,
-        .sink_logits = c->sinks,
-        .q = rows_of(&c->q, first, n),
-        .out = rows_of(&out[0], first, n),
-    };
+    struct soq_attention_args args = args_of(c, first, n, out);
 
     if (first == 0)
         for (uint32_t i = 0; i < c->n_blocks; i++)
@@ -138,18 +123,7 @@ Test(cpu_attention, chunks_and_threads_give_the_same_bits)
 static void attend_last(struct cache *c, const uint32_t *positions, uint32_t first, uint32_t n, struct cpu_matrix *out)
 {
     struct cpu_step *step = cpu_step(n, 0);
-    struct soq_attention_args args = {.struct_size = sizeof args,
-                                      .layer = LAYER,
-                                      .group = c->group,
-                                      .n_heads = c->s.n_heads,
-                                      .n_kv_heads = c->s.n_kv_heads,
-                                      .head_dim_k = c->s.dk,
-                                      .head_dim_v = c->s.dv,
-                                      .scale = 0.7f,
-                                      .window = c->s.window,
-                                      .sinks = c->s.sinks,
-                                      .q = rows_of(&c->q, first, n),
-                                      .out = rows_of(out, first, n)};
+    struct soq_attention_args args = args_of(c, first, n, out);
 
     step->step.n_seqs = step->step.n_segments = n;
     for (uint32_t i = 0; i < n; i++) {

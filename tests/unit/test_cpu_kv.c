@@ -17,26 +17,6 @@ static struct cpu_step *step_of(const struct cache *c, uint32_t first, uint32_t 
     return step;
 }
 
-static struct soq_attention_args args_of(const struct cache *c, uint32_t first, uint32_t n, const struct cpu_matrix *out)
-{
-    return (struct soq_attention_args){
-        .struct_size = sizeof(struct soq_attention_args),
-        .layer = LAYER,
-        .group = c->group,
-        .n_heads = c->s.n_heads,
-        .n_kv_heads = c->s.n_kv_heads,
-        .head_dim_k = c->s.dk,
-        .head_dim_v = c->s.dv,
-        .scale = 0.7f,
-        .softcap = c->s.softcap,
-        .window = c->s.window,
-        .sinks = c->s.sinks,
-        .sink_logits = c->sinks,
-        .q = rows_of(&c->q, first, n),
-        .out = rows_of(out, first, n),
-    };
-}
-
 static void append(struct cache *c, uint32_t first, uint32_t n)
 {
     struct soq_kv_append_args args = {sizeof args, LAYER, c->group, rows_of(&c->k, first, n), rows_of(&c->v, first, n)};
