@@ -133,6 +133,7 @@ static const struct refusal refusals[] = {
     {"turboquant", {{NULL, NULL}}, SOQ_PLANE_KEY, 32, 80, "turboquant cannot rotate heads of 80 numbers"},
     {"kvquant", {{NULL, NULL}}, SOQ_PLANE_KEY, 512, 64, "kvquant: a tile of 512 tokens x 64 numbers cannot be stored"},
     {"kvquant", {{"calibration", "/nowhere/at/all"}}, 0, 0, 0, "/nowhere/at/all: No such file or directory; calibration files"},
+    {"kvquant", {{"weights", "sensitivity"}}, 0, 0, 0, "[kv.kvquant] weights = sensitivity takes tables from a calibration"},
     {"fp8", {{NULL, NULL}}, SOQ_PLANE_KEY, 32, 2048, "kv codec fp8: a tile of 32 tokens x 2048 numbers cannot be stored"},
 };
 

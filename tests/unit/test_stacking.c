@@ -44,7 +44,10 @@ static const struct plugin all_codecs[] = {
     {"kivi", {"bits=2|4", "group=8|16", "residual=0|16", "metadata=f16|f32"}},
     {"turboquant", {"variant=mse|prod", "bits=1|2|3|4", "seed=0|7", "metadata=f16|f32"}},
     {"kvquant",
-     {"calibration=|FILE", "bits=2|3|4", "outliers=0|1|5", "keys=pre_rope|post_rope", "thresholds=calibrated|tile",
+     {"calibration=", "bits=2|3|4", "outliers=0|1|5", "keys=pre_rope|post_rope", "thresholds=calibrated|tile", "weights=plain",
+      "metadata=f16|f32"}},
+    {"kvquant",
+     {"calibration=FILE", "bits=2|3|4", "outliers=0|1|5", "keys=pre_rope|post_rope", "thresholds=calibrated|tile",
       "weights=plain|sensitivity", "metadata=f16|f32"}},
     {"odd", {"grid=0|32", "residual=0|8", "tail=f16|f32|bf16", "exact=no|yes"}},
 };

@@ -12,8 +12,8 @@
  *               first, up to `outliers` percent of the tile; if there are more, the others become lo or hi. The first token
  *               of a text is unlike all others and kept as it is: tiles have a row for it.
  *
- * Without a calibration file the table is uniform and thresholds are the tile's. Outliers cost an index of 2 bytes each, beside
- * the number.
+ * Without a calibration file the table is uniform, not weighted, and thresholds are the tile's. Outliers cost an index of 2
+ * bytes each, beside the number.
  *
  * Keys reach a codec after RoPE. Undoing it, and redoing it when decoding, takes the position of the tile, which is kept in
  * it; so keys that are stored so do not go with policies that select. A constant vector comes back as it is, up to the rounding
@@ -50,6 +50,10 @@ static int kvquant_init(void *self, const struct soq_host *host, const struct so
         .calibrated = *path && strcmp(config->get_string(config->ctx, "thresholds"), "calibrated") == 0,
         .metadata = codec_metadata(config),
     };
+    if (codec->weighted && !*path)
+        return plugin_fail(err, SOQ_EINVAL,
+                           "[kv.kvquant] weights = sensitivity takes tables from a calibration file, and there is none: set "
+                           "calibration to one that soquete calibrate wrote for this model, or weights to plain");
     return *path ? calibration_read(path, host, &codec->calibration, err) : 0;
 }
 
@@ -518,7 +522,7 @@ static const struct soq_option kvquant_options[] = {
     OPTION_INT("bits", "3", 2, 4, "Bits of a code."),
     OPTION_FLOAT("outliers", "1", 0, 5, "Percent of the numbers that are kept as they are."),
     OPTION_PATH("calibration", "What soquete calibrate wrote for this model; without it tables are uniform."),
-    OPTION_ENUM("weights", "plain", "plain|sensitivity", "Which of the tables in the calibration file."),
+    OPTION_ENUM("weights", "plain", "plain|sensitivity", "Which of the tables in the calibration file; sensitivity needs one."),
     OPTION_ENUM("keys", "pre_rope", "pre_rope|post_rope", "Undo RoPE before keys are stored, or not."),
     OPTION_ENUM("thresholds", "calibrated", "calibrated|tile",
                 "Ranges of channels of keys: from the calibration file, if there is one, or each tile's own."),
