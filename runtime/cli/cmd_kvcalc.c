@@ -146,6 +146,7 @@ static int lay_out(struct kvcalc *k, struct soq_error *err)
         .head_policy = {k->policies.of[SOQ__KV_FULL], k->policies.of[SOQ__KV_LOSSY]},
         .codecs = k->codecs.kv,
         .layer_codecs = {k->codecs.of_layer[SOQ__KV_FULL], k->codecs.of_layer[SOQ__KV_LOSSY]},
+        .codec_origins = {k->codecs.origins[SOQ__KV_FULL], k->codecs.origins[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
         .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };

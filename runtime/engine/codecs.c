@@ -70,13 +70,32 @@ static int add_codec(struct soq__codecs *cs, const struct soq__policies_params *
     return rc;
 }
 
+static const struct soq__layer_rule *rule_of(const struct soq__policies_params *p, enum soq__kv_view view, uint32_t layer,
+                                             enum soq__layer_part part)
+{
+    return view == SOQ__KV_FULL ? p->layers->of[part][layer] : NULL;
+}
+
+/* What names it. */
+static struct soq__kv_codec_origin origin_of(const struct soq__policies_params *p, enum soq__kv_view view, uint32_t layer,
+                                             enum soq__layer_part part)
+{
+    const struct soq__layer_rule *rule = rule_of(p, view, layer, part);
+    const char *section = soq__kv_section(view), *key;
+
+    if (rule)
+        return (struct soq__kv_codec_origin){"kv.layers", rule->key, rule->value};
+    key = key_of(p->settings, section, part == SOQ__LAYER_CODEC_K ? "codec_k" : "codec_v");
+    return (struct soq__kv_codec_origin){section, key, soq__settings_string(p->settings, section, key)};
+}
+
 /* What stores the keys or the values of a layer. */
 static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p, enum soq__kv_view view, uint32_t layer,
                     enum soq__layer_part part, uint32_t *index_out, struct soq_error *err)
 {
-    const char *key = part == SOQ__LAYER_CODEC_K ? "codec_k" : "codec_v";
-    const struct soq__layer_rule *rule = view == SOQ__KV_FULL ? p->layers->of[part][layer] : NULL;
-    const char *words = rule ? rule->words[part] : soq__codec_setting(p->settings, soq__kv_section(view), key);
+    struct soq__kv_codec_origin origin = origin_of(p, view, layer, part);
+    const struct soq__layer_rule *rule = rule_of(p, view, layer, part);
+    const char *words = rule ? rule->words[part] : origin.value;
     bool windowed = soq__layer_is_windowed(p->hparams, layer);
     uint32_t i = 0;
     int rc = 0;
@@ -88,10 +107,11 @@ static int codec_of(struct soq__codecs *cs, const struct soq__policies_params *p
     else if (i == cs->n)
         rc = add_codec(cs, p, words, windowed, err);
     *index_out = i;
+    cs->origins[view][2 * layer + (part == SOQ__LAYER_CODEC_V)] = origin;
     if (rc && rule)
         soq__layer_rule_blame(rule, err);
     else if (rc)
-        soq__fail_prefix(err, "[%s] %s = %s", soq__kv_section(view), key_of(p->settings, soq__kv_section(view), key), words);
+        soq__fail_prefix(err, "[%s] %s = %s", origin.section, origin.key, origin.value);
     return rc;
 }
 
@@ -107,6 +127,7 @@ static int init_layer(struct soq__codecs *cs, const struct soq__policies_params 
 
     if (windowed && view == SOQ__KV_LOSSY) {
         *pair = cs->of_layer[SOQ__KV_FULL][layer];
+        memcpy(&cs->origins[view][2 * layer], &cs->origins[SOQ__KV_FULL][2 * layer], 2 * sizeof *cs->origins[view]);
         return 0;
     }
     rc = codec_of(cs, p, view, layer, SOQ__LAYER_CODEC_K, &pair->key, err);
@@ -123,7 +144,8 @@ int soq__codecs_init(struct soq__codecs *cs, const struct soq__policies_params *
     *cs = (struct soq__codecs){0};
     for (int view = 0; view < n_views; view++) {
         cs->of_layer[view] = soq__alloc_zero(n_layers, sizeof *cs->of_layer[view]);
-        if (!cs->of_layer[view])
+        cs->origins[view] = soq__alloc_zero(n_layers, 2 * sizeof *cs->origins[view]);
+        if (!cs->of_layer[view] || !cs->origins[view])
             return soq__fail(err, SOQ_ENOMEM, "out of memory");
     }
     for (int windowed = 0; !rc && windowed < 2; windowed++)
@@ -143,7 +165,9 @@ void soq__codecs_done(struct soq__codecs *cs)
     }
     for (int windowed = 0; windowed < 2; windowed++)
         soq__free(cs->shapes[windowed].inv_freq);
-    for (int view = 0; view < SOQ__KV_VIEWS; view++)
+    for (int view = 0; view < SOQ__KV_VIEWS; view++) {
         soq__free(cs->of_layer[view]);
+        soq__free(cs->origins[view]);
+    }
     *cs = (struct soq__codecs){0};
 }

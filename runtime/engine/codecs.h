@@ -21,8 +21,9 @@ struct soq__codecs {
     bool windowed[SOQ__KV_CODECS_MAX];
     struct soq__kv_codec kv[SOQ__KV_CODECS_MAX]; /* as the layout takes them */
     uint32_t n;
-    struct soq__kv_codec_pair *of_layer[SOQ__KV_VIEWS]; /* [n_layers] owned; NULL: there is no such view */
-    struct soq__codec_shape shapes[2];                  /* by `windowed` */
+    struct soq__kv_codec_pair *of_layer[SOQ__KV_VIEWS];  /* [n_layers] owned; NULL: there is no such view */
+    struct soq__kv_codec_origin *origins[SOQ__KV_VIEWS]; /* [n_layers][2] of keys, values; the same */
+    struct soq__codec_shape shapes[2];                   /* by `windowed` */
 };
 
 /* Initialises the codecs and tells them the model. Needs done() even if it fails. */

@@ -97,6 +97,7 @@ static struct soq__kv_layout_params layout_params(const struct soq__engine *e, c
         .head_policy = {e->policies.of[SOQ__KV_FULL], e->policies.of[SOQ__KV_LOSSY]},
         .codecs = e->codecs.kv,
         .layer_codecs = {e->codecs.of_layer[SOQ__KV_FULL], e->codecs.of_layer[SOQ__KV_LOSSY]},
+        .codec_origins = {e->codecs.origins[SOQ__KV_FULL], e->codecs.origins[SOQ__KV_LOSSY]},
         .pack_grid = (uint32_t)soq__settings_int(settings, "kv", "pack_grid"),
         .residual = (uint32_t)soq__settings_int(settings, "kv", "residual"),
     };

@@ -108,6 +108,17 @@ static struct soq_op_desc attention_of(const struct soq__net_params *p, enum soq
     return desc;
 }
 
+static void blame_codecs(const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer, struct soq_error *err)
+{
+    struct soq__kv_codec_origin k = soq__kv_codec_origin(p->layout, view, layer, SOQ_PLANE_KEY);
+    struct soq__kv_codec_origin v = soq__kv_codec_origin(p->layout, view, layer, SOQ_PLANE_VALUE);
+
+    soq__fail_prefix(err,
+                     "keys by [%s] %s = %s, values by [%s] %s = %s: packed blocks need more of a backend than attention; "
+                     "another one of [backend] use may have it, else use the codec f16: layer %u",
+                     k.section, k.key, k.value, v.section, v.key, v.value, layer);
+}
+
 /* Attention and append go together: who attends holds the layer's cache. */
 static int place_attention(struct soq__placement *pl, const struct soq__net_params *p, enum soq__kv_view view, uint32_t layer,
                            struct soq__net_layer *l, struct soq_error *err)
@@ -133,11 +144,7 @@ static int place_attention(struct soq__placement *pl, const struct soq__net_para
     desc.packed_value = stored.packs ? &stored.packed[1].format : NULL;
     rc = soq__place(pl, l->home, view == SOQ__KV_FULL ? NULL : "lossy.attention", &desc, &l->views[view].at, err);
     if (rc && stored.packs)
-        soq__fail_prefix(err,
-                         "[%s] codec_k = %s, codec_v = %s pack blocks, which needs more of a backend than attention; another "
-                         "one of [backend] use may have it, else use the codec f16: layer %u",
-                         section, p->layout->codecs[stored.codecs.key].name, p->layout->codecs[stored.codecs.value].name,
-                         layer);
+        blame_codecs(p, view, layer, err);
     while (head < hp->n_kv_heads && !selects(policy_of(p, view, layer, head)))
         head++;
     if (rc && head < hp->n_kv_heads)

@@ -12,6 +12,12 @@ struct soq__kv_codec {
     const char *name; /* for messages */
 };
 
+/* The setting that names the codec of a layer's keys or values, for messages: [section] key = value. The strings belong to the
+ * settings. */
+struct soq__kv_codec_origin {
+    const char *section, *key, *value;
+};
+
 /* Who stores a layer: indices. */
 struct soq__kv_codec_pair {
     uint32_t key, value;

@@ -65,6 +65,22 @@ static void take_grid(struct soq__kv_group_layout *g, const struct soq__kv_layou
     g->residual = residual > g->residual ? residual : g->residual;
 }
 
+static struct soq__kv_codec_pair codecs_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer)
+{
+    return p->layer_codecs[view] ? p->layer_codecs[view][layer] : (struct soq__kv_codec_pair){0};
+}
+
+struct soq__kv_codec_origin soq__kv_codec_origin(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer,
+                                                 enum soq_kv_plane_role role)
+{
+    struct soq__kv_codec_pair codecs = codecs_of(p, view, layer);
+    bool key = role == SOQ_PLANE_KEY;
+
+    if (p->codec_origins[view])
+        return p->codec_origins[view][2 * layer + !key];
+    return (struct soq__kv_codec_origin){soq__kv_section(view), "codec", p->codecs[key ? codecs.key : codecs.value].name};
+}
+
 static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq__kv_view view,
                      enum soq_kv_plane_role role, uint32_t layer, const struct soq__kv_codec *codec, struct soq_error *err)
 {
@@ -93,7 +109,9 @@ static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout
     if (problem)
         rc = soq__fail(err, SOQ_EINVAL, "%s", problem);
     if (rc) {
-        soq__fail_prefix(err, "[%s] codec_%c = %s", soq__kv_section(view), role == SOQ_PLANE_KEY ? 'k' : 'v', codec->name);
+        struct soq__kv_codec_origin origin = soq__kv_codec_origin(p, view, layer, role);
+
+        soq__fail_prefix(err, "[%s] %s = %s", origin.section, origin.key, origin.value);
         return rc;
     }
     g->coders[g->n_planes] = (struct soq_kv_coder){.struct_size = sizeof g->coders[0], .ops = codec->ops, .self = codec->self};
@@ -104,11 +122,6 @@ static int plane_add(struct soq__kv_group_layout *g, const struct soq__kv_layout
     }
     g->n_planes++;
     return 0;
-}
-
-static struct soq__kv_codec_pair codecs_of(const struct soq__kv_layout_params *p, enum soq__kv_view view, uint32_t layer)
-{
-    return p->layer_codecs[view] ? p->layer_codecs[view][layer] : (struct soq__kv_codec_pair){0};
 }
 
 int soq__kv_planes_init(struct soq__kv_group_layout *g, const struct soq__kv_layout_params *p, enum soq__kv_view view,
@@ -204,15 +217,14 @@ static int check_positions(const struct soq__kv_group_layout *g, const struct so
                            const struct soq__kv_policy *policy, uint32_t layer, struct soq_error *err)
 {
     for (uint32_t i = 0; policy && soq__kv_selects(policy) && i < g->n_planes; i++) {
-        bool key = g->packed[i].role == SOQ_PLANE_KEY;
+        struct soq__kv_codec_origin origin = soq__kv_codec_origin(p, policy->view, layer, g->packed[i].role);
 
         if (g->coders[i].ops->traits & ~g->packed[i].format.waived & SOQ_CODEC_NEEDS_POSITIONS)
             return soq__fail(err, SOQ_EUNSUPPORTED,
-                             "[%s] codec_%c = %s with policy = %s: layer %u: the codec must know the position of every entry, "
+                             "[%s] %s = %s with policy = %s: layer %u: the codec must know the position of every entry, "
                              "and those that the policy selects stand anywhere; use another codec or other options of it, or "
                              "the policy full, window or streaming",
-                             soq__kv_section(policy->view), key ? 'k' : 'v',
-                             p->codecs[key ? g->codecs.key : g->codecs.value].name, policy->name, layer);
+                             origin.section, origin.key, origin.value, policy->name, layer);
     }
     return 0;
 }

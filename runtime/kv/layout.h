@@ -123,10 +123,14 @@ struct soq__kv_layout_params {
     const uint32_t *head_policy[SOQ__KV_VIEWS]; /* [n_layers][n_kv_heads] index; NULL: all 0 */
     const uint8_t *owners[SOQ__KV_VIEWS]; /* [n_layers] layers of different owners do not share a group; NULL: one owner, 0 */
     const struct soq__kv_codec *codecs;
-    const struct soq__kv_codec_pair *layer_codecs[SOQ__KV_VIEWS]; /* [n_layers]; NULL: all 0 */
-    uint32_t pack_grid, residual;                                 /* of [kv] */
+    const struct soq__kv_codec_pair *layer_codecs[SOQ__KV_VIEWS];    /* [n_layers]; NULL: all 0 */
+    const struct soq__kv_codec_origin *codec_origins[SOQ__KV_VIEWS]; /* [n_layers][2] of keys, values; NULL: not known */
+    uint32_t pack_grid, residual;                                    /* of [kv] */
 };
 
+/* What names the codec of a layer's keys or values; where nobody says, it is taken for codec of the view's section. */
+struct soq__kv_codec_origin soq__kv_codec_origin(const struct soq__kv_layout_params *params, enum soq__kv_view view,
+                                                 uint32_t layer, enum soq_kv_plane_role role);
 /* How the codecs of a layer store keys and values: fills the planes, all kv heads, and what belongs to them. */
 int soq__kv_planes_init(struct soq__kv_group_layout *group, const struct soq__kv_layout_params *params, enum soq__kv_view view,
                         uint32_t layer, struct soq_error *err);

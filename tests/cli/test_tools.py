@@ -198,7 +198,7 @@ def kvcalc_refuses():
             (64, ["codec=turboquant", "turboquant.bits=5"], ["turboquant.bits=5", "1 to 4"]),
             (64, ["codec=kvquant", "kvquant.bits=1"], ["kvquant.bits=1", "2 to 4"]),
             (64, ["codec=kvquant", "kvquant.outliers=9"], ["kvquant.outliers=9", "0 to 5"]),
-            (64, ["codec=kvquant", "policy=snapkv"], ["codec_k = kvquant with policy = snapkv", "full, window or streaming"]),
+            (64, ["codec=kvquant", "policy=snapkv"], ["[kv] codec = kvquant with policy = snapkv", "full, window or streaming"]),
             (64, ["codec=int4", "int4.format=q8_0"], ["int4.format=q8_0", "q4_0|q4_1|q5_1"]),
             (64, ["codec=int8", "pack_grid=4"], ["pack_grid=4", "8 to 65536"]),
             (80, ["codec=int8", "int8.rotation=on"], ["rotation = on", "heads of 80 numbers", "off or auto"]),

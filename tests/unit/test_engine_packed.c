@@ -330,15 +330,17 @@ Test(engine_packed, wrong_settings)
     } wrong[] = {
         {{"kv.codec=nosuch"}, {"[kv] codec = nosuch", "\"nosuch\" is installed"}},
         {{"kv.codec_v=nosuch"}, {"[kv] codec_v = nosuch", "\"nosuch\" is installed"}},
-        {{"kv.codec=kivi", "kv.block_tokens=8"}, {"codec_k = kivi", "block_tokens"}},
+        {{"kv.codec=kivi", "kv.block_tokens=8"}, {"[kv] codec = kivi: ", "block_tokens"}},
+        {{"kv.codec_k=kivi group:16", "kv.block_tokens=8"}, {"[kv] codec_k = kivi group:16: ", "block_tokens"}},
+        {{"kv.layers.1=codec:kivi", "kv.block_tokens=8"}, {"[kv.layers] 1 = codec:kivi: ", "block_tokens"}},
         {{"kv.codec=kivi", "kv.kivi.residual=20"}, {"residual = 20", "set it to 32"}},
         {{"kv.codec=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"},
-         {"[kv] codec_k = placed with policy = snapkv", "full, window or streaming"}},
+         {"[kv] codec = placed with policy = snapkv", "full, window or streaming"}},
         {{"kv.codec_v=placed", "kv.policy=snapkv", "kv.snapkv.capacity=80"}, {"[kv] codec_v = placed", "other options of it"}},
         {{"kv.codec_k=kvquant", "kv.policy=snapkv", "kv.snapkv.capacity=80"}, {"[kv] codec_k = kvquant", "policy = snapkv"}},
         {{"decoding.drafter=self", "draft.codec=placed", "kv.snapkv.capacity=80"},
-         {"[draft] codec_k = placed with policy = snapkv", "layer 0"}},
-        {{"decoding.drafter=self", "draft.codec=kivi", "kv.block_tokens=8"}, {"[draft] codec_k = kivi", "block_tokens"}},
+         {"[draft] codec = placed with policy = snapkv", "layer 0"}},
+        {{"decoding.drafter=self", "draft.codec=kivi", "kv.block_tokens=8"}, {"[draft] codec = kivi", "block_tokens"}},
         {{"kv.codec=odd", "kv.layers.1=policy:h2o capacity:64 recent:16 codec:placed"}, {"layer 1", "position of every entry"}},
         {{"kv.codec=odd", "kv.odd.grid=96", "kv.layers.0=codec:odd grid:64"},
          {"every 64 tokens, and layer 1 every 96", "no multiple"}},
@@ -348,7 +350,7 @@ Test(engine_packed, wrong_settings)
         {{"kv.layers.0=codec:odd grdi:8"}, {"[kv.layers] 0 = codec:odd grdi:8", "did you mean 'grid'?"}},
         {{"kv.layers.0=codec:odd 8"}, {"[kv.layers] 0 = codec:odd 8", "expected KEY:VALUE"}},
         {{"kv.codec=odd", "backend.use=cpu,acme-attention", "backend.place=attention:acme-attention"},
-         {"acme-attention", "kv_pack"}},
+         {"keys by [kv] codec = odd, values by [kv] codec = odd: ", "kv_pack"}},
     };
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
