@@ -61,7 +61,8 @@ static inline struct soq_kv_group_desc cache_desc(const struct shape *s, uint32_
     return desc;
 }
 
-static inline void open_cache(struct cache *c, const char *variant, const char *threads, struct shape s, uint32_t n_entries)
+static inline void open_cache_with(struct cache *c, const char *variant, const char *threads, const char *activations,
+                                   struct shape s, uint32_t n_entries)
 {
     struct soq_kv_plane planes[2];
     struct soq_kv_group_desc desc = cache_desc(&s, (n_entries + s.block_tokens - 1) / s.block_tokens, planes);
@@ -70,7 +71,7 @@ static inline void open_cache(struct cache *c, const char *variant, const char *
     c->s = s;
     c->n_entries = n_entries;
     c->n_blocks = desc.max_blocks;
-    cpu_setup(&c->f, variant, threads, "f32", "1", 512);
+    cpu_setup(&c->f, variant, threads, activations, "1", 512);
     cr_assert_eq(c->f.ops->attention->group_create(c->f.self, &desc, &c->group, &err), 0, "%s", err.text);
     cr_assert_eq(c->f.ops->memory->buffer_alloc(c->f.self, desc.block_bytes * c->n_blocks, &c->slab, &err), 0);
     memset((void *)(uintptr_t)c->slab, 0xff, desc.block_bytes * c->n_blocks);
@@ -81,6 +82,11 @@ static inline void open_cache(struct cache *c, const char *variant, const char *
     for (uint32_t h = 0; h < s.n_heads; h++)
         c->sink_values[h] = 0.5f * (float)h - 1.0f;
     c->sinks = s.sink_logits ? cpu_vector(&c->f, c->sink_values, s.n_heads) : 0;
+}
+
+static inline void open_cache(struct cache *c, const char *variant, const char *threads, struct shape s, uint32_t n_entries)
+{
+    open_cache_with(c, variant, threads, "f32", s, n_entries);
 }
 
 static inline void close_cache(struct cache *c)

@@ -1,5 +1,6 @@
 /* Attention over blocks against a naive F64 softmax: masks, shared kv heads, windows, sinks, soft caps, both plane types, odd
- * sizes; and that results depend on nothing but what a row sees. */
+ * sizes, packed blocks among plain ones; and that results depend on nothing but what a row sees. */
+#include "check/coder.h"
 #include "check/reference.h"
 #include "cpu_cache.h"
 
@@ -42,23 +43,32 @@ static void reference(const struct cache *c, uint32_t row, uint32_t head, double
     soq__ref_attend(&a, cpu_at(&c->q, row, head * s->dk), row, out);
 }
 
+/* Of rows [first, first + n), at the same rows of out. */
+static void compare(const struct cache *c, const char *variant, const struct cpu_matrix *out, uint32_t first, uint32_t n,
+                    double tolerance)
+{
+    const struct shape *s = &c->s;
+    double expected[512];
+
+    for (uint32_t row = first; row < first + n; row += row % 5 + 1)
+        for (uint32_t h = 0; h < s->n_heads; h++) {
+            reference(c, row, h, expected);
+            for (uint32_t d = 0; d < s->dv; d++)
+                cr_assert(fabs(*cpu_at(out, row, h * s->dv + d) - expected[d]) < tolerance,
+                          "%s: row %u, head %u, %u: %g is not %g", variant, row, h, d, (double)*cpu_at(out, row, h * s->dv + d),
+                          expected[d]);
+        }
+}
+
 static void check_shape(const char *variant, struct shape s, uint32_t n, uint32_t step)
 {
     struct cpu_matrix out = cpu_matrix(n, s.n_heads * s.dv, 3, 4);
-    double expected[512], tolerance = s.dtype == SOQ_DTYPE_F32 ? 5e-6 : 4e-3;
     struct cache c;
 
     open_cache(&c, variant, "2", s, n);
     for (uint32_t first = 0; first < n; first += step)
         chunk(&c, first, n - first < step ? n - first : step, &out);
-    for (uint32_t row = 0; row < n; row += row % 5 + 1)
-        for (uint32_t h = 0; h < s.n_heads; h++) {
-            reference(&c, row, h, expected);
-            for (uint32_t d = 0; d < s.dv; d++)
-                cr_assert(fabs(*cpu_at(&out, row, h * s.dv + d) - expected[d]) < tolerance,
-                          "%s: row %u, head %u, %u: %g is not %g", variant, row, h, d, (double)*cpu_at(&out, row, h * s.dv + d),
-                          expected[d]);
-        }
+    compare(&c, variant, &out, 0, n, s.dtype == SOQ_DTYPE_F32 ? 5e-6 : 4e-3);
     close_cache(&c);
     cpu_matrix_done(&out);
 }
@@ -252,4 +262,128 @@ Test(cpu_attention, sees_nothing)
         cpu_matrix_done(&out);
         free(step);
     }
+}
+
+/* ---- Packed blocks among plain ones. The engine packs from the front; the ABI says of each block alone what it is. */
+
+struct mixture {
+    struct cache c;
+    struct soq__coder coders[2]; /* keys, values */
+    struct soq_kv_coder views[2];
+    struct soq_kv_plane planes[2]; /* of packed blocks */
+    soq_buffer slab;               /* theirs */
+    uint64_t block_bytes;
+    uint32_t parity; /* of the places that are packed, as far as no step writes to them */
+};
+
+enum { NEWEST = 40 /* rows of a step at most */ };
+
+static bool is_packed(const struct mixture *m, uint32_t place)
+{
+    return place % 2 == m->parity && (place + 1) * m->c.s.block_tokens <= m->c.n_entries - NEWEST;
+}
+
+/* The cache gets a group that also has blocks of codes of 8 bits. */
+static void add_packed_class(struct mixture *m)
+{
+    static const struct soq__coder_spec int8 = {"int8", SOQ_FORMAT_AFFINE, 8, 1, 32, 1, 0, SOQ_DTYPE_F16, NULL};
+    static const uint32_t layers[] = {0, LAYER};
+    const struct soq_attention_ops *ops = m->c.f.ops->attention;
+    struct soq_kv_plane plain[2];
+    struct soq_kv_group_desc desc = cache_desc(&m->c.s, m->c.n_blocks, plain);
+    struct soq_error err = SOQ_ERROR_INIT;
+
+    for (int i = 0; i < 2; i++) {
+        soq__coder_init(&m->coders[i], &int8, plain[i].role, desc.block_tokens, plain[i].width);
+        m->views[i] = soq__coder_view(&m->coders[i]);
+        m->planes[i] = plain[i];
+        m->planes[i].format = m->coders[i].format;
+        m->block_bytes += m->planes[i].format.tile_bytes * desc.n_layers * plain[i].heads;
+    }
+    desc.packed = m->planes;
+    desc.packed_bytes = m->block_bytes;
+    desc.coders = m->views;
+    desc.layers = layers;
+    ops->group_free(m->c.f.self, m->c.group);
+    cr_assert_eq(ops->group_create(m->c.f.self, &desc, &m->c.group, &err), 0, "%s", err.text);
+    cr_assert_eq(m->c.f.ops->memory->buffer_alloc(m->c.f.self, m->block_bytes * m->c.n_blocks, &m->slab, &err), 0);
+    cr_assert_eq(ops->group_slab(m->c.f.self, m->c.group, 0, 0, m->c.n_blocks, m->c.slab, &err), 0, "%s", err.text);
+    cr_assert_eq(ops->group_slab(m->c.f.self, m->c.group, 1, 0, m->c.n_blocks, m->slab, &err), 0, "%s", err.text);
+}
+
+/* A tile of a packed block. The test's keys or values become what it stands for. */
+static void put_tile(const struct mixture *m, uint32_t side, uint32_t place, uint32_t head)
+{
+    const struct soq__coder *coder = &m->coders[side];
+    const struct cpu_matrix *rows = side ? &m->c.v : &m->c.k;
+    uint64_t heads = m->c.s.n_kv_heads, tiles = m->c.s.layers * heads, bytes = coder->format.tile_bytes;
+    uint8_t *block = (uint8_t *)(uintptr_t)m->slab + (m->c.n_blocks - 1 - place) * m->block_bytes;
+    uint8_t *tile = block + (side ? tiles * m->coders[0].format.tile_bytes : 0) + (LAYER * heads + head) * bytes;
+    uint32_t n = coder->tokens * coder->width;
+    float x[32 * 64];
+
+    cr_assert_leq(n, 32 * 64);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = *cpu_at(rows, place * coder->tokens + i / coder->width, head * coder->width + i % coder->width);
+    cr_assert(soq__coder_encode(coder, x, tile));
+    soq__coder_decode(coder, tile, x);
+    for (uint32_t i = 0; i < n; i++)
+        *cpu_at(rows, place * coder->tokens + i / coder->width, head * coder->width + i % coder->width) = x[i];
+}
+
+static void pack(const struct mixture *m)
+{
+    for (uint32_t place = 0; place < m->c.n_blocks; place++)
+        for (uint32_t i = 0; i < 2 * m->c.s.n_kv_heads && is_packed(m, place); i++)
+            put_tile(m, i % 2, place, i / 2);
+}
+
+/* From the last n positions; results go to the same rows of out. */
+static void attend_mixture(struct mixture *m, uint32_t n, struct cpu_matrix *out)
+{
+    uint32_t first = m->c.n_entries - n, last = m->c.n_blocks - 1;
+    struct cpu_step *step = cpu_step(n, first);
+    struct soq_attention_args args = args_of(&m->c, first, n, out);
+
+    for (uint32_t i = 0; i <= last; i++)
+        step->edits[step->step.n_edits++] =
+            (struct soq_step_edit){0, 0, i, (last - i) | (is_packed(m, i) ? 1u << SOQ_BLOCK_CLASS_SHIFT : 0)};
+    step->segments[0] = segment(0, m->c.n_entries);
+    step->step.n_segments = step->seqs[0].n_segments = 1;
+    cpu_begin(&m->c.f, step);
+    cr_assert_eq(m->c.f.ops->attention->attention(m->c.f.self, &args), 0);
+    cpu_end(&m->c.f);
+    free(step);
+}
+
+static void check_mixture(const char *variant, struct shape s, uint32_t parity)
+{
+    enum { N = 300 };
+    static const uint32_t rows[] = {1, NEWEST}; /* numbers lie where they are, or are loaded */
+    struct cpu_matrix out = cpu_matrix(N, s.n_heads * s.dv, 0, 4);
+    struct mixture m = {.parity = parity};
+
+    open_cache_with(&m.c, variant, "2", "q8", s, N); /* codes are computed on, not decoded */
+    add_packed_class(&m);
+    chunk(&m.c, 0, N, &out);
+    pack(&m);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        attend_mixture(&m, rows[i], &out);
+        compare(&m.c, variant, &out, N - rows[i], rows[i], 4e-3);
+    }
+    m.c.f.ops->memory->buffer_free(m.c.f.self, m.slab);
+    close_cache(&m.c);
+    cpu_matrix_done(&out);
+}
+
+Test(cpu_attention, packed_blocks_before_and_behind_plain_ones)
+{
+    static const struct shape shapes[] = {{6, 2, 64, 64, 2, 32, SOQ_DTYPE_F16, 0, 0, 0, false},
+                                          {6, 2, 64, 64, 2, 16, SOQ_DTYPE_F16, 0, 0, 0, false},
+                                          {6, 2, 32, 64, 2, 32, SOQ_DTYPE_F32, 0, 90, 7, false},
+                                          {2, 1, 64, 32, 2, 16, SOQ_DTYPE_F32, 0, 0, 0, true}};
+
+    for (const char *const *v = cpu_variants(); *v; v++)
+        for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++)
+            check_mixture(*v, shapes[i / 2], i % 2);
 }
