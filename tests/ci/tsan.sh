@@ -1,6 +1,8 @@
 #!/bin/bash
 # budget: 1200
 # The tests that run threads under ThreadSanitizer; without OpenCL, whose drivers have threads that it cannot see into.
+# Of drafts test_draft_samples runs: test_drafts, which has the same threads, takes too long here (one of its tests more than five
+# minutes).
 set -uo pipefail
 . tests/ci/lib.sh
 
