@@ -28,7 +28,7 @@ static bool take_codebook(struct cpu_codes *c, const struct soq_kv_format *forma
         c->passes[0].table[i] = (uint8_t)(level >> 8);
         c->passes[1].table[i] = (uint8_t)level;
     }
-    c->lookup = c->high_bytes = true;
+    c->lookup = true;
     c->passes[0].zero = 128;
     c->passes[0].factor = 256 * step;
     c->passes[1].factor = step;
@@ -44,7 +44,6 @@ static bool take_levels(struct cpu_codes *c, const struct soq_kv_format *format)
         return format->bits == 8;
     c->passes[0].factor = 1.0f;
     c->passes[0].zero = 1 << (format->bits - 1);
-    c->high_bytes = format->bits == 8;
     return format->kind == SOQ_FORMAT_AFFINE;
 }
 

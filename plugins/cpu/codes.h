@@ -22,8 +22,7 @@ enum {
  * into what the codes are multiplied by). */
 struct cpu_codes {
     bool usable, folded, lookup;
-    bool floats;     /* E4M3 */
-    bool high_bytes; /* some are above 127 */
+    bool floats; /* E4M3 */
     struct kvtile layout;
     uint32_t bits;
     uint32_t scale_type, scale_bytes;  /* of scales and minima */

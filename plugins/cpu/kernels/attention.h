@@ -29,9 +29,12 @@ enum {
     PARTS = SPLIT / CODES_STEP,
 };
 
-/* A row of numbers as whole ones of one signed digit, or of two, high * 2^bits + low; times the scale of their group. */
+/* A row of numbers as whole ones of one signed digit, or of two, high * 2^8 + low; times the scale of their group. */
 struct digit_row {
-    int8_t bytes[2][FOLD_MAX]; /* the only digit; or high, low */
+    union {
+        int8_t bytes[2][FOLD_MAX]; /* the only digit; or high, low; or, where sums of bytes are short, */
+        int16_t halves[FOLD_MAX];  /* both as one number, of each four in the order 0, 2, 1, 3 */
+    };
     float scales[DIGIT_GROUPS];
     float offsets[DIGIT_GROUPS]; /* of products: because codes are counted from the middle one, and what minima along the row
                                     add */

@@ -95,10 +95,10 @@ VEC_INLINE uint32_t digits_of(const struct cpu_codes *codes)
     return codes->lookup || codes->bits > 5 ? 2 : 1;
 }
 
-/* Bits of each digit. Where products of two are summed in 16 bits, bytes above 127 leave room for seven. */
-VEC_INLINE uint32_t digit_bits(const struct cpu_codes *codes)
+/* Two digits meet codes as one number where products of bytes are summed in 16 bits: few of them fit. */
+VEC_INLINE bool digits_together(uint32_t n_digits)
 {
-    return DOT_SPLITS_BYTES && codes->high_bytes ? 7 : 8;
+    return n_digits == 2 && DOT_SUM_BITS == 16;
 }
 
 VEC_INLINE size_t steps(size_t n)
@@ -114,7 +114,7 @@ VEC_INLINE vf numbers_at(uint32_t dtype, const uint8_t *at, size_t index)
 
 /* ---- Lanes of a product -------------------------------------------------------------------------------------------------- */
 
-enum { WIDE = VEC_REGISTERS >= 32 ? 2 : 1 /* vectors of lanes at once */ };
+enum { WIDE = 2 /* vectors of lanes at once */ };
 
 /* Where the vectors from `lane` on begin; where there are no more, the one before is taken once again. */
 VEC_INLINE void place_lanes(const struct product *p, uint32_t lane, size_t at[WIDE])

@@ -153,10 +153,13 @@ struct factors {
     float down[ROWS_MAX], up[ROWS_MAX];
 };
 
-/* CPU_LANES numbers from k on of those that `steps` hold. */
-VEC_INLINE vf step_at(uint32_t dtype, const uint8_t *const *steps, ptrdiff_t behind, size_t k)
+enum { STEP = CODES_STEP / CPU_LANES /* vectors */ };
+
+/* Numbers of a step. */
+VEC_INLINE void load_step(uint32_t dtype, const uint8_t *at, vf out[STEP])
 {
-    return numbers_at(dtype, steps[k / CODES_STEP] + behind, k % CODES_STEP);
+    VEC_EACH(j, STEP)
+        out[j] = numbers_at(dtype, at, j * CPU_LANES);
 }
 
 /* Magnitudes, the largest ones by lanes. */
@@ -167,11 +170,13 @@ VEC_INLINE void find_largest(uint32_t n_q, const struct fold *fold, size_t strid
 
     VEC_EACH(i, n_q)
         most[i] = vi_splat(0);
-    for (size_t k = 0, n = fold->n; k < n; k += CPU_LANES) {
-        vf scale = step_at(fold->type, fold->scales, 0, k);
+    for (size_t k = 0, n = fold->n; k < n; k += CODES_STEP) {
+        vf scale[STEP];
 
+        load_step(fold->type, fold->scales[k / CODES_STEP], scale);
         VEC_EACH(i, n_q)
-            most[i] = vi_max(most[i], (vi)(vf_load(x + i * stride + k) * scale) & 0x7fffffff);
+            VEC_EACH(j, STEP)
+                most[i] = vi_max(most[i], (vi)(vf_load(x + i * stride + k + j * CPU_LANES) * scale[j]) & 0x7fffffff);
     }
     VEC_EACH(i, n_q)
         out[i] = (vf)most[i];
@@ -197,21 +202,28 @@ static void find_factors(const float *tops, uint32_t n, float most, struct facto
     }
 }
 
-/* A vector of whole numbers that stand in the low bits of floats as large as 1.5 2^23: the low byte is the low digit, and the
- * byte above, when one half was added, the high one. Digits of seven bits are moved there. */
-VEC_INLINE void store_digits(uint32_t n_digits, uint32_t bits, vi whole, size_t at, struct digit_row *row)
+/* Whole numbers that stand in the low bits of floats as large as 1.5 2^23: the low byte is the low digit, and the byte above,
+ * when one half was added, the high one. */
+VEC_INLINE void store_digits(uint32_t n_digits, const vi whole[STEP], size_t at, struct digit_row *row)
 {
-    const int32_t up = 32 - (int32_t)bits;
+    vi high[STEP];
 
-    if (n_digits == 2)
-        vi_store_i8(row->bytes[0] + at, (vi)((vu)whole + (1u << (bits - 1))) >> (int32_t)bits);
-    vi_store_i8(row->bytes[n_digits - 1] + at, bits == 8 ? whole : whole << up >> up);
+    if (digits_together(n_digits)) {
+        vi_store_halves(row->halves + at, whole);
+        return;
+    }
+    if (n_digits == 2) {
+        VEC_EACH(j, STEP)
+            high[j] = (vi)((vu)whole[j] + 128) >> 8;
+        vi_store_bytes(row->bytes[0] + at, high);
+    }
+    vi_store_bytes(row->bytes[n_digits - 1] + at, whole);
 }
 
 /* Rows times `down` as digits. offsets: what meets codes that are counted from the middle one, and what minima along the rows
  * add, which are moved there; by lanes. */
-VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool minima, float zero, const struct fold *fold,
-                           size_t stride, const float *down, const float *up, vf *offsets)
+VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, bool minima, float zero, const struct fold *fold, size_t stride,
+                           const float *down, const float *up, vf *offsets)
 {
     const size_t n = fold->n, at = fold->at;
     const uint32_t dtype = fold->type;
@@ -224,19 +236,27 @@ VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool 
         added[i] = vf_splat(0.0f);
         sums[i] = (vu)vi_splat(0);
     }
-    for (size_t k = 0; k < n; k += CPU_LANES) {
-        vf scale = step_at(dtype, fold->scales, 0, k), minimum;
+    for (size_t k = 0; k < n; k += CODES_STEP) {
+        vf scale[STEP], minimum[STEP];
 
-        if (minima)
-            minimum = vf_madd(scale, vf_splat(zero), step_at(dtype, fold->scales, fold->minima, k));
+        load_step(dtype, fold->scales[k / CODES_STEP], scale);
+        if (minima) {
+            load_step(dtype, fold->scales[k / CODES_STEP] + fold->minima, minimum);
+            VEC_EACH(j, STEP)
+                minimum[j] = vf_madd(scale[j], vf_splat(zero), minimum[j]);
+        }
         VEC_EACH(i, n_q) {
-            vf y = vf_load(x + i * stride + k);
-            vi whole = (vi)vf_madd(y * scale, vf_splat(down[i]), vf_splat(0x1.8p23f));
+            vi whole[STEP];
 
-            if (minima)
-                added[i] = vf_madd(y, minimum, added[i]);
-            sums[i] += (vu)whole;
-            store_digits(n_digits, bits, whole, at + k, &digits[i]);
+            VEC_EACH(j, STEP) {
+                vf y = vf_load(x + i * stride + k + j * CPU_LANES);
+
+                whole[j] = (vi)vf_madd(y * scale[j], vf_splat(down[i]), vf_splat(0x1.8p23f));
+                if (minima)
+                    added[i] = vf_madd(y, minimum[j], added[i]);
+                sums[i] += (vu)whole[j];
+            }
+            store_digits(n_digits, whole, at + k, &digits[i]);
         }
     }
     VEC_EACH(i, n_q)
@@ -247,9 +267,9 @@ VEC_INLINE void split_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, bool 
 VEC_INLINE void round_folds(uint32_t n_q, uint32_t n_digits, const struct cpu_codes *codes, size_t stride,
                             const struct fold *folds, uint32_t n)
 {
-    const uint32_t bits = digit_bits(codes), rows = n * n_q, filled = (rows + 3) / 4 * 4;
-    const int32_t one = (1 << (bits - 1)) - 1, most = n_digits == 1 ? one : (one << bits) + one;
-    float zero = (float)codes->passes[0].zero, sums[ROWS_MAX];
+    const uint32_t rows = n * n_q, filled = (rows + 3) / 4 * 4;
+    const float most = n_digits == 1 ? 127.0f : 32639.0f;            /* 127 * 256 + 127 */
+    float zero = (float)codes->passes[0].zero, sums[ROWS_MAX] = {0}; /* those behind the last row are looked at, too */
     struct factors factors;
     vf lanes[ROWS_MAX];
 
@@ -258,13 +278,13 @@ VEC_INLINE void round_folds(uint32_t n_q, uint32_t n_digits, const struct cpu_co
     for (uint32_t f = 0; f < n; f++)
         find_largest(n_q, &folds[f], stride, lanes + f * n_q);
     reduce(vf_magnitude4, lanes, filled, sums);
-    find_factors(sums, filled, (float)most, &factors);
+    find_factors(sums, filled, most, &factors);
     for (uint32_t f = 0, r = 0; f < n; f++, r += n_q) {
         fetch(folds[f].ahead);
         if (folds[f].minima)
-            split_rows(n_q, n_digits, bits, true, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
+            split_rows(n_q, n_digits, true, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
         else
-            split_rows(n_q, n_digits, bits, false, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
+            split_rows(n_q, n_digits, false, zero, &folds[f], stride, factors.down + r, factors.up + r, lanes + r);
     }
     reduce(vf_sum4, lanes, filled, sums);
     for (uint32_t f = 0; f < n; f++)
@@ -290,10 +310,17 @@ static void add_up(uint32_t n_q, size_t stride, const struct fold *fold)
 static void scale_rows(uint32_t n_q, size_t stride, const struct fold *fold)
 {
     fetch(fold->ahead);
-    for (size_t k = 0; k < fold->n; k += CPU_LANES)
+    for (size_t k = 0; k < fold->n; k += CODES_STEP) {
+        vf scale[STEP];
+
+        load_step(fold->type, fold->scales[k / CODES_STEP], scale);
         for (uint32_t i = 0; i < n_q; i++)
-            vf_store(fold->numbers + i * FOLD_MAX + fold->at + k,
-                     vf_load(fold->x + i * stride + k) * step_at(fold->type, fold->scales, 0, k));
+            VEC_EACH(j, STEP) {
+                size_t at = k + j * CPU_LANES;
+
+                vf_store(fold->numbers + i * FOLD_MAX + fold->at + at, vf_load(fold->x + i * stride + at) * scale[j]);
+            }
+    }
 }
 
 void cpu_codes_fold(const struct cpu_codes *codes, uint32_t n_q, size_t stride, const struct fold *folds, uint32_t n)

@@ -61,22 +61,22 @@ VEC_INLINE vb codes_of(uint32_t bits, const uint8_t *table, vb bytes, uint32_t k
     return table ? vb_lookup(table, codes) : codes;
 }
 
-/* Sums of each digit of up to BLOCK rows. */
+/* Sums of up to BLOCK rows: of each digit, or of both together. */
 struct totals {
     vi digit[BLOCK][2][WIDE];
 };
 
-/* n_k quads of codes, from place k in their bytes on, so many that the sums of dot_step() hold their products; they meet the
- * rows' digits from `x` on. */
-VEC_INLINE void add_quads(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const vb bytes[WIDE],
-                          uint32_t k, uint32_t n_k, const struct digit_row *rows, size_t x, struct totals *t)
+/* A row of bytes, in vectors `lanes` bytes behind its begin. */
+VEC_INLINE void load_row(const struct rows_of_bytes *rows, const size_t lanes[WIDE], vb bytes[WIDE])
 {
-    dot_sum sums[BLOCK][2][WIDE];
+    VEC_EACH(j, WIDE)
+        bytes[j] = vb_load(rows->at + lanes[j]);
+}
 
-    VEC_EACH(i, n_q)
-        VEC_EACH(d, n_digits)
-            VEC_EACH(j, WIDE)
-                sums[i][d][j] = dot_begin(t->digit[i][d][j]);
+/* n_k quads of codes, from place k in their bytes on, meet the rows' digits from `x` on. */
+VEC_INLINE void add_quads(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, const vb bytes[WIDE],
+                          uint32_t k, uint32_t n_k, const struct digit_row *rows, size_t x, dot_sum sums[BLOCK][2][WIDE])
+{
     VEC_EACH(place, n_k) {
         vb codes[WIDE];
 
@@ -87,28 +87,73 @@ VEC_INLINE void add_quads(uint32_t n_q, uint32_t n_digits, uint32_t bits, const 
                 VEC_EACH(j, WIDE)
                     sums[i][d][j] = dot_step(sums[i][d][j], codes[j], vb_splat4(rows[i].bytes[d] + x + (k + place) * 4));
     }
-    VEC_EACH(i, n_q)
-        VEC_EACH(d, n_digits)
-            VEC_EACH(j, WIDE)
-                t->digit[i][d][j] = dot_end(sums[i][d][j], 1, t->digit[i][d][j]);
 }
 
-/* Rows of bytes, in vectors `lanes` bytes behind their begin; they meet the digits from `x` on. */
+/* Rows of bytes whose products the sums of dot_step() hold, by the bits of codes; those expanded to bytes have up to 5. */
+VEC_INLINE uint32_t rows_held(uint32_t bits, uint32_t n)
+{
+    uint32_t held = bits == 2 ? DOT_STEPS_2 / 4 : bits == 4 ? DOT_STEPS_4 / 2 : DOT_STEPS_5;
+
+    return DOT_SUM_BITS == 32 || n < held ? n : held;
+}
+
+/* Rows of bytes; they meet the digits from `x` on. */
 VEC_INLINE void add_rows(uint32_t n_q, uint32_t n_digits, uint32_t bits, const uint8_t *table, struct rows_of_bytes rows,
                          const size_t lanes[WIDE], const struct digit_row *digits, size_t x, struct totals *t)
 {
     const uint32_t per_byte = 8 / bits, each = table ? 1 : per_byte;
+
+    do {
+        const uint32_t n = rows_held(bits, rows.n);
+        const uint8_t *end = rows.at + n * rows.stride;
+        dot_sum sums[BLOCK][2][WIDE];
+
+        rows.n -= n;
+        VEC_EACH(i, n_q)
+            VEC_EACH(d, n_digits)
+                VEC_EACH(j, WIDE)
+                    sums[i][d][j] = dot_begin(t->digit[i][d][j]);
+        do {
+            vb bytes[WIDE];
+
+            load_row(&rows, lanes, bytes);
+            for (uint32_t k = 0; k < per_byte; k += each)
+                add_quads(n_q, n_digits, bits, table, bytes, k, each, digits, x, sums);
+            rows.at += rows.stride;
+            x += per_byte * 4;
+        } while (rows.at < end);
+        VEC_EACH(i, n_q)
+            VEC_EACH(d, n_digits)
+                VEC_EACH(j, WIDE)
+                    t->digit[i][d][j] = dot_end(sums[i][d][j], 1, t->digit[i][d][j]);
+    } while (rows.n);
+}
+
+/* The same with both digits together. */
+VEC_INLINE void add_rows_halves(uint32_t n_q, uint32_t bits, const uint8_t *table, struct rows_of_bytes rows,
+                                const size_t lanes[WIDE], const struct digit_row *digits, size_t x, struct totals *t)
+{
     const uint8_t *end = rows.at + rows.n * rows.stride;
 
     do {
         vb bytes[WIDE];
 
-        VEC_EACH(j, WIDE)
-            bytes[j] = vb_load(rows.at + lanes[j]);
-        for (uint32_t k = 0; k < per_byte; k += each)
-            add_quads(n_q, n_digits, bits, table, bytes, k, each, digits, x, t);
+        load_row(&rows, lanes, bytes);
+        VEC_EACH(k, 8 / bits) {
+            vb codes[WIDE];
+
+            VEC_EACH(j, WIDE)
+                codes[j] = codes_of(bits, table, bytes[j], k);
+            VEC_EACH(odd, 2)
+                VEC_EACH(i, n_q) {
+                    vb pair = vb_splat4(digits[i].halves + x + odd * 2);
+
+                    VEC_EACH(j, WIDE)
+                        t->digit[i][0][j] = dot_pairs(t->digit[i][0][j], odd ? (vh)codes[j] >> 8 : (vh)codes[j] & 255, pair);
+                }
+            x += 4;
+        }
         rows.at += rows.stride;
-        x += per_byte * 4;
     } while (rows.at < end);
 }
 
@@ -131,7 +176,10 @@ VEC_INLINE void add_parts(uint32_t n_q, uint32_t n_digits, uint32_t bits, const 
             room += part->n_quads * rows.stride;
         else
             rows = find_rows(p, part, bits);
-        add_rows(n_q, n_digits, bits, table, rows, lanes, p->digits, part->x, t);
+        if (digits_together(n_digits))
+            add_rows_halves(n_q, bits, table, rows, lanes, p->digits, part->x, t);
+        else
+            add_rows(n_q, n_digits, bits, table, rows, lanes, p->digits, part->x, t);
     }
 }
 
@@ -141,8 +189,10 @@ VEC_INLINE void scale_totals(uint32_t n_q, uint32_t n_digits, const struct produ
 {
     VEC_EACH(i, n_q)
         VEC_EACH(j, WIDE) {
-            vi high = t->digit[i][0][j], low = t->digit[i][n_digits - 1][j];
-            vi whole = n_digits == 1 ? low : (high << (int32_t)digit_bits(p->codes)) + low;
+            vi high = t->digit[i][0][j], whole = high;
+
+            if (n_digits == 2 && !digits_together(n_digits))
+                whole = (high << 8) + t->digit[i][1][j];
 
             out[i][j] = vf_madd(vf_from_i32(whole), vf_splat(factor * p->digits[i].scales[group]),
                                 vf_splat(first ? factor * p->digits[i].offsets[group] : 0.0f));

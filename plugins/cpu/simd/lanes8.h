@@ -3,8 +3,10 @@
 #define SOQ_CPU_LANES8_H
 
 enum {
+    DOT_SUM_BITS = 16,    /* of dot_step() */
     DOT_SPLITS_BYTES = 1, /* 8-bit codes are taken as two nibbles */
-    DOT_STEPS_4 = 8,      /* steps that 16 bits hold, by bits of the codes */
+    DOT_STEPS_2 = 40,     /* steps that 16 bits hold, by bits of the codes */
+    DOT_STEPS_4 = 8,
     DOT_STEPS_5 = 4,
     DOT_STEPS_6 = 2,
     DOT_STEPS_8 = 1,
@@ -43,12 +45,6 @@ VEC_INLINE dot_sum dot_step4(dot_sum sum, vb codes, const uint8_t *x)
 VEC_INLINE vi vi_max(vi a, vi b)
 {
     return i32x8_max(a, b);
-}
-
-/* The low bytes of the lanes. */
-VEC_INLINE void vi_store_i8(void *p, vi v)
-{
-    i32x8_store_i8(p, v);
 }
 
 /* Sums of the lanes that are eight apart. */

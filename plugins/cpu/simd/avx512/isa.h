@@ -5,8 +5,10 @@
 #include "simd/x86.h"
 
 enum {
+    DOT_SUM_BITS = 32,
     DOT_SPLITS_BYTES = 0,
-    DOT_STEPS_4 = 8, /* any number; a block has 8 */
+    DOT_STEPS_2 = 8, /* any number; a block has 8 */
+    DOT_STEPS_4 = 8,
     DOT_STEPS_5 = 8,
     DOT_STEPS_6 = 8,
     DOT_STEPS_8 = 8,
@@ -79,15 +81,29 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return sum;
 }
 
+/* total + dot products of 16 bits each: every 32-bit lane gets two. */
+VEC_INLINE vi dot_pairs(vi total, vh codes, vb x)
+{
+    return (vi)_mm512_dpwssd_epi32((__m512i)total, (__m512i)codes, (__m512i)x);
+}
+
 VEC_INLINE vi vi_max(vi a, vi b)
 {
     return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
 }
 
-/* The low bytes of the lanes. */
-VEC_INLINE void vi_store_i8(void *p, vi v)
+/* The low bytes of sixteen lanes. */
+VEC_INLINE void vi_store_bytes(void *p, const vi v[1])
 {
-    _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)v));
+    _mm_storeu_si128(p, _mm512_cvtepi32_epi8((__m512i)v[0]));
+}
+
+/* The low halves of sixteen lanes; of each four in the order that dot_pairs() takes them: 0, 2, 1, 3. */
+VEC_INLINE void vi_store_halves(void *p, const vi v[1])
+{
+    vi ordered = (vi)_mm512_shuffle_epi32((__m512i)v[0], _MM_PERM_DBCA);
+
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16((__m512i)ordered));
 }
 
 /* Sums of the lanes that are eight apart. */

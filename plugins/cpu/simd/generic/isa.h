@@ -153,6 +153,31 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return total + (((vi)((u32x8)pairs << 16) >> 16) + (pairs >> 16)) * factor;
 }
 
+/* total + dot products of 16 bits each: every 32-bit lane gets two. */
+VEC_INLINE vi dot_pairs(vi total, vh codes, vb x)
+{
+    vi c = (vi)codes, s = (vi)x;
+
+    return total + (c & 0xffff) * ((vi)((vu)s << 16) >> 16) + (vi)((vu)c >> 16) * (s >> 16);
+}
+
+/* The low bytes of sixteen lanes. */
+VEC_INLINE void vi_store_bytes(void *p, const vi v[2])
+{
+    i32x8_store_i8(p, v[0]);
+    i32x8_store_i8((uint8_t *)p + 8, v[1]);
+}
+
+/* The low halves of sixteen lanes; of each four in the order that dot_pairs() takes them: 0, 2, 1, 3. */
+VEC_INLINE void vi_store_halves(void *p, const vi v[2])
+{
+    int16_t halves[16];
+
+    for (int i = 0; i < 16; i++)
+        halves[i / 4 * 4 + i % 2 * 2 + i / 2 % 2] = (int16_t)v[i / 8][i % 8];
+    memcpy(p, halves, sizeof halves);
+}
+
 /* Sixteen F16 of a column, widened, and eight columns of sixteen rows that lie stride bytes apart. */
 typedef struct {
     float x[16];

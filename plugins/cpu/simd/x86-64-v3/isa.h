@@ -34,6 +34,32 @@ VEC_INLINE vi dot_end(dot_sum sum, int32_t factor, vi total)
     return total + (vi)_mm256_madd_epi16(sum, _mm256_set1_epi16((short)factor));
 }
 
+/* total + dot products of 16 bits each: every 32-bit lane gets two. */
+VEC_INLINE vi dot_pairs(vi total, vh codes, vb x)
+{
+    return total + (vi)_mm256_madd_epi16((__m256i)codes, (__m256i)x);
+}
+
+/* The low bytes of sixteen lanes. */
+VEC_INLINE void vi_store_bytes(void *p, const vi v[2])
+{
+    const __m256i first = _mm256_set1_epi64x(0x0c080400), second = _mm256_set1_epi64x(0x0c08040000000000);
+    __m256i all =
+        _mm256_blend_epi32(_mm256_shuffle_epi8((__m256i)v[0], first), _mm256_shuffle_epi8((__m256i)v[1], second), 0xaa);
+
+    all = _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
+    _mm_storeu_si128(p, _mm256_castsi256_si128(all));
+}
+
+/* The low halves of sixteen lanes; of each four in the order that dot_pairs() takes them: 0, 2, 1, 3. */
+VEC_INLINE void vi_store_halves(void *p, const vi v[2])
+{
+    const __m256i halves = _mm256_set1_epi64x(0x0d0c050409080100);
+    __m256i all = _mm256_unpacklo_epi64(_mm256_shuffle_epi8((__m256i)v[0], halves), _mm256_shuffle_epi8((__m256i)v[1], halves));
+
+    _mm256_storeu_si256(p, _mm256_permute4x64_epi64(all, 0xd8));
+}
+
 /* Eight of them, the first or the last. */
 VEC_INLINE vf column16_part(const column16 *column, uint32_t part)
 {
