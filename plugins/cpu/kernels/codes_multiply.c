@@ -139,7 +139,7 @@ VEC_INLINE void add_rows_halves(uint32_t n_q, uint32_t bits, const uint8_t *tabl
         vb bytes[WIDE];
 
         load_row(&rows, lanes, bytes);
-        VEC_EACH(k, 8 / bits) {
+        for (uint32_t k = 0; k < 8 / bits; k++) {
             vb codes[WIDE];
 
             VEC_EACH(j, WIDE)
