@@ -3,6 +3,7 @@
 #ifndef SOQ_CHECK_KIT_H
 #define SOQ_CHECK_KIT_H
 
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -78,6 +79,8 @@ struct soq_error *soq__kit_error(struct soq__kit *kit);
 void soq__kit_open(struct soq__kit *kit);
 /* The descriptor, after dlopen and before any look at it. */
 const struct soq_plugin *soq__kit_descriptor(struct soq__kit *kit);
+/* The path of its manifest: the given one, or that beside the library which names it; false: there is none. */
+bool soq__kit_manifest(const struct soq__kit *kit, char path[PATH_MAX]);
 
 /* A configuration of the plugin's section over the real settings. Keys that are not in the option table, or are asked for with
  * another type, fail the check; strings become useless when the call that got the configuration returns. */
@@ -102,11 +105,13 @@ void *soq__kit_self(struct soq__kit *kit);
 /* init and shutdown of the role, whichever it is; init with the default configuration, or the given settings. */
 int soq__kit_init(struct soq__kit *kit, void *self, const char *const *settings, struct soq_error *err);
 void soq__kit_shutdown(struct soq__kit *kit, void *self);
-/* A new instance with defaults; skips the check where the plugin has no device, fails where init does. */
+/* A new instance with defaults; skips the check where the machine is not one for the plugin, fails where init does. */
 void *soq__kit_instance(struct soq__kit *kit);
 /* A little of everything that the role does, with an instance that is ready; gives back what it made. The first failure. */
 int soq__kit_work(struct soq__kit *kit, void *self, struct soq_error *err);
-/* devices() lists none: skips the check. Nothing for other roles. */
+/* Skips the check where the machine lacks what the manifest asks for: none of the plugin's code may run there. */
+void soq__kit_need_cpu(struct soq__kit *kit);
+/* The same, and where devices() of a backend lists none. */
 void soq__kit_need_device(struct soq__kit *kit);
 
 int soq__kit_backend_work(struct soq__kit *kit, void *self, struct soq_error *err);

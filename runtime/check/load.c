@@ -1,7 +1,5 @@
 /* Checks of loading: dlopen, the descriptor, the manifest, the tables. No function of the plugin is called. */
-#include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 
 #include "base/file.h"
@@ -82,41 +80,13 @@ static void check_descriptor(struct soq__kit *kit)
 
 /* ---- The manifest */
 
-/* Manifests beside the library that name it; several libraries have one each. */
-static bool find_manifest(const struct soq__kit *kit, char path[PATH_MAX])
-{
-    const char *slash = strrchr(kit->library, '/');
-    struct dirent *entry;
-    bool found = false;
-    DIR *dir;
-
-    snprintf(path, PATH_MAX, "%.*s", (int)(slash - kit->library), kit->library);
-    dir = opendir(path);
-    while (dir && !found && (entry = readdir(dir))) {
-        struct soq__manifest m = {0};
-        struct soq_error err = SOQ_ERROR_INIT;
-        size_t n = strlen(entry->d_name);
-
-        if (n < 5 || strcmp(entry->d_name + n - 4, ".ini") != 0)
-            continue;
-        snprintf(path, PATH_MAX, "%.*s/%s", (int)(slash - kit->library), kit->library, entry->d_name);
-        found = soq__manifest_read(path, &m, &err) == 0 && strcmp(m.library, slash + 1) == 0;
-        soq__manifest_done(&m);
-    }
-    if (dir)
-        closedir(dir);
-    return found;
-}
-
 static void check_manifest(struct soq__kit *kit)
 {
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq__manifest m = {0};
     char path[PATH_MAX];
 
-    if (kit->manifest)
-        snprintf(path, sizeof path, "%s", kit->manifest);
-    else if (!find_manifest(kit, path))
+    if (!soq__kit_manifest(kit, path))
         soq__kit_skip(kit, "no manifest beside it names it; --manifest FILE");
     SOQ__EXPECT(kit, soq__manifest_read(path, &m, &err) == 0, "%s", err.text);
     SOQ__EXPECT(kit, strcmp(m.library, strrchr(kit->library, '/') + 1) == 0, "%s: library = %s is another file", path,
