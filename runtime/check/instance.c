@@ -219,7 +219,7 @@ void soq__kit_need_device(struct soq__kit *kit)
     uint32_t count = 0;
     int rc;
 
-    soq__kit_need_cpu(kit);
+    soq__kit_need_machine(kit);
     if (kit->role->role != SOQ_ROLE_BACKEND)
         return;
     rc = soq__kit_config_init(kit, &config, NULL, err);

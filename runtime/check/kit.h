@@ -110,7 +110,7 @@ void *soq__kit_instance(struct soq__kit *kit);
 /* A little of everything that the role does, with an instance that is ready; gives back what it made. The first failure. */
 int soq__kit_work(struct soq__kit *kit, void *self, struct soq_error *err);
 /* Skips the check where the machine lacks what the manifest asks for: none of the plugin's code may run there. */
-void soq__kit_need_cpu(struct soq__kit *kit);
+void soq__kit_need_machine(struct soq__kit *kit);
 /* The same, and where devices() of a backend lists none. */
 void soq__kit_need_device(struct soq__kit *kit);
 

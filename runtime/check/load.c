@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "check/kit.h"
 #include "check/table.h"
+#include "plugin/needs.h"
 #include "plugin/ops.h"
 
 static void check_open(struct soq__kit *kit)
@@ -93,6 +94,7 @@ static void check_manifest(struct soq__kit *kit)
                 m.library);
     SOQ__EXPECT(kit, m.abi == SOQ_ABI_MAJOR, "%s: abi = %d, but this host speaks %d", path, m.abi, SOQ_ABI_MAJOR);
     SOQ__EXPECT(kit, soq__plugin_load(kit->library, &m, &kit->plugin, &err) == 0, "%s: %s", path, err.text);
+    SOQ__EXPECT(kit, soq__needs_met(&m, &err) != -SOQ_EINVAL, "%s: %s", path, err.text);
 }
 
 /* ---- Other versions */

@@ -39,7 +39,7 @@ bool soq__kit_manifest(const struct soq__kit *kit, char path[PATH_MAX])
     return true;
 }
 
-void soq__kit_need_cpu(struct soq__kit *kit)
+void soq__kit_need_machine(struct soq__kit *kit)
 {
     struct soq_error err = SOQ_ERROR_INIT;
     struct soq__manifest m = {0};

@@ -24,8 +24,8 @@ static int check_cpu(const struct soq__manifest *m, struct soq_error *err)
         near = soq__nearest(feature, names, n_names);
         if (!near || strcmp(near, feature) == 0)
             return soq__fail(err, SOQ_EUNSUPPORTED, "the CPU lacks %s", feature);
-        return soq__fail(err, SOQ_EUNSUPPORTED, "requires-cpu: %s is no feature that this host knows; did you mean %s?",
-                         feature, near);
+        return soq__fail(err, SOQ_EINVAL, "requires-cpu: %s is no feature that this host knows; did you mean %s?", feature,
+                         near);
     }
     return 0;
 }
